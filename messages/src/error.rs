@@ -1,0 +1,198 @@
+//! The one error type that callers see, over every door: the crate, the admin RPC, CRI.
+//!
+//! A variant is something that a caller may want to tell apart. Its text is one sentence that names the
+//! field, the value and what would be right.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error as ThisError;
+
+use crate::time::Timestamp;
+
+/// The result of an operation of the runtime.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The kind of object that an error is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A pod sandbox.
+    Sandbox,
+    /// A container.
+    Container,
+    /// An exec.
+    Exec,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sandbox => "pod",
+            Self::Container => "container",
+            Self::Exec => "exec",
+        })
+    }
+}
+
+/// Why an operation was not done.
+#[derive(Clone, Debug, PartialEq, Eq, ThisError, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Error {
+    /// No such object.
+    #[error("no {kind} {id:?}{}", did_you_mean(.nearest))]
+    NotFound {
+        /// What was looked for.
+        kind: Kind,
+        /// The id or name that was given.
+        id: String,
+        /// The known id or name that is most like it.
+        nearest: Option<String>,
+    },
+    /// A prefix that fits more than one object.
+    #[error("{kind} {prefix:?} is ambiguous: it fits {first} and {second}; give more characters")]
+    Ambiguous {
+        /// What was looked for.
+        kind: Kind,
+        /// The prefix that was given.
+        prefix: String,
+        /// One object that it fits.
+        first: String,
+        /// Another one.
+        second: String,
+    },
+    /// The name is in use.
+    #[error("the {kind} name {name:?} is taken by {holder}; remove that one first or choose another name")]
+    NameTaken {
+        /// Whose name.
+        kind: Kind,
+        /// The name.
+        name: String,
+        /// The id of the object that has it.
+        holder: String,
+    },
+    /// A field of the request is not acceptable.
+    #[error("{field}: {value} is not valid; expected {expected}")]
+    InvalidArgument {
+        /// The field's name.
+        field: String,
+        /// The value as it was given, quoted.
+        value: String,
+        /// What would be right.
+        expected: String,
+    },
+    /// The object is in a phase in which this cannot be done.
+    #[error("{kind} {id} is {phase}; {operation} needs it to be {needed}")]
+    WrongPhase {
+        /// What it is.
+        kind: Kind,
+        /// Which one.
+        id: String,
+        /// The phase it is in.
+        phase: String,
+        /// What was asked for.
+        operation: String,
+        /// The phase or phases that would do.
+        needed: String,
+    },
+    /// Another operation on the same object has not ended.
+    #[error("{operation} of {id} is in progress since {since}, at step {step:?}; ask again later")]
+    InProgress {
+        /// The object.
+        id: String,
+        /// What is going on.
+        operation: String,
+        /// The step that it is at.
+        step: String,
+        /// When it began.
+        since: Timestamp,
+    },
+    /// Something took longer than its limit.
+    #[error("{what} did not finish within {after_ms} ms")]
+    DeadlineExceeded {
+        /// What was waited for, and on whom.
+        what: String,
+        /// The limit.
+        after_ms: u64,
+    },
+    /// A limit is reached (P11).
+    #[error("{what}: the limit of {limit} is reached; try again later or raise the limit")]
+    ResourceExhausted {
+        /// Which limit.
+        what: String,
+        /// Its value.
+        limit: u64,
+    },
+    /// The container's process could not be started.
+    #[error("{reason}")]
+    StartFailed {
+        /// What failed, in one sentence.
+        reason: String,
+    },
+    /// The machine cannot honour a setting.
+    #[error("{setting}: this machine cannot do it: {reason}")]
+    Unsupported {
+        /// The setting.
+        setting: String,
+        /// What is missing.
+        reason: String,
+    },
+    /// A part that is needed does not work now; the request changed nothing.
+    #[error("{what} is not available: {reason}")]
+    Unavailable {
+        /// Which part.
+        what: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The object is on its way out.
+    #[error("{kind} {id} is being removed")]
+    Terminating {
+        /// What it is.
+        kind: Kind,
+        /// Which one.
+        id: String,
+    },
+    /// The caller may not do this.
+    #[error("{what}: permission denied: {reason}")]
+    PermissionDenied {
+        /// What was tried.
+        what: String,
+        /// Who may.
+        reason: String,
+    },
+    /// A fault of the runtime itself.
+    #[error("internal fault in {what}: {reason}")]
+    Internal {
+        /// Which part.
+        what: String,
+        /// What happened.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// A field that is not acceptable.
+    pub fn invalid(field: impl Into<String>, value: impl Into<String>, expected: impl Into<String>) -> Self {
+        Self::InvalidArgument { field: field.into(), value: value.into(), expected: expected.into() }
+    }
+
+    /// An unknown object, without a proposal.
+    pub fn not_found(kind: Kind, id: impl fmt::Display) -> Self {
+        Self::NotFound { kind, id: id.to_string(), nearest: None }
+    }
+
+    /// A part that does not work now.
+    pub fn unavailable(what: impl Into<String>, reason: impl fmt::Display) -> Self {
+        Self::Unavailable { what: what.into(), reason: reason.to_string() }
+    }
+
+    /// A fault of the runtime itself.
+    pub fn internal(what: impl Into<String>, reason: impl fmt::Display) -> Self {
+        Self::Internal { what: what.into(), reason: reason.to_string() }
+    }
+}
+
+fn did_you_mean(nearest: &Option<String>) -> String {
+    nearest.as_ref().map(|n| format!("; did you mean {n:?}?")).unwrap_or_default()
+}

@@ -1,0 +1,231 @@
+//! Entries of the journal: the numbered, durable log of all that happened.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{ContainerId, ExecId, SandboxId};
+use crate::process::{Exit, Signal};
+use crate::time::Timestamp;
+
+/// The number of a journal entry. Numbers begin at 1, rise by one, and are never used again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Seq(pub u64);
+
+impl Seq {
+    /// The number that follows.
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What an entry is about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subject {
+    /// The pod; none for a fact about a process whose pod is not known.
+    pub sandbox: Option<SandboxId>,
+    /// The container, if it is about one.
+    pub container: Option<ContainerId>,
+    /// The exec, if it is about one.
+    pub exec: Option<ExecId>,
+}
+
+/// A journal entry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// Its number.
+    pub seq: Seq,
+    /// When it happened.
+    pub at: Timestamp,
+    /// To whom.
+    pub subject: Subject,
+    /// What.
+    pub what: What,
+}
+
+/// What happened, to whom and when; it gets its number when it is written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fact {
+    /// When it happened.
+    pub at: Timestamp,
+    /// To whom.
+    pub subject: Subject,
+    /// What.
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    /// A command arrived.
+    Commanded {
+        /// Which: `run`, `create`, `start`, `stop`, `kill`, `remove`, `exec`.
+        command: String,
+        /// Its arguments, in words.
+        detail: String,
+    },
+    /// A pod's record was written.
+    SandboxCreated,
+    /// A pod takes containers.
+    SandboxReady,
+    /// A pod takes no containers any more.
+    SandboxNotReady {
+        /// Why.
+        reason: String,
+    },
+    /// A pod's containers and shim are stopped.
+    SandboxStopped,
+    /// A pod is gone.
+    SandboxRemoved,
+    /// A shim runs.
+    ShimStarted {
+        /// Its process id.
+        pid: u32,
+    },
+    /// A shim was found again after a restart of the runtime.
+    ShimAdopted {
+        /// Its process id.
+        pid: u32,
+    },
+    /// A shim died that should not have.
+    ShimDied {
+        /// How, as far as it is known.
+        reason: String,
+    },
+    /// A container's record was written.
+    ContainerCreated,
+    /// A container's PID 1 is set up.
+    ContainerPrepared {
+        /// Its process id.
+        pid: u32,
+    },
+    /// A container's PID 1 runs.
+    ContainerStarted {
+        /// Its process id.
+        pid: u32,
+    },
+    /// A signal was sent.
+    Signalled {
+        /// Which.
+        signal: Signal,
+        /// Why: `stop`, `grace elapsed`, `kill`.
+        cause: String,
+    },
+    /// The terminal fact of a container.
+    ContainerExited {
+        /// How it ended.
+        exit: Exit,
+    },
+    /// A container is gone.
+    ContainerRemoved,
+    /// What became of a container cannot be found out.
+    ContainerUnknown {
+        /// Why.
+        reason: String,
+    },
+    /// An exec runs.
+    ExecStarted {
+        /// Its process id.
+        pid: u32,
+    },
+    /// The terminal fact of an exec.
+    ExecExited {
+        /// How it ended.
+        exit: Exit,
+    },
+    /// An exit arrived for somebody who is not there yet, and waits for them.
+    ExitParked,
+    /// A parked exit reached its container.
+    ExitDelivered,
+    /// An exit arrived that changes nothing.
+    ExitAbsorbed {
+        /// Why: `duplicate`, `already torn down`.
+        reason: String,
+    },
+    /// An exit arrived that nobody claimed by its deadline, and the supervisor does not know the process.
+    ExitUnclaimed {
+        /// How it ended.
+        exit: Exit,
+    },
+    /// An actor panicked and was started again from the store.
+    ActorRestarted {
+        /// Which kind.
+        actor: String,
+        /// How many times so far.
+        count: u32,
+    },
+    /// A step of an operation was undone.
+    Undone {
+        /// The step.
+        step: String,
+        /// `ok`, or what went wrong.
+        outcome: String,
+    },
+}
+
+impl Fact {
+    /// The journal entry of this fact.
+    pub fn numbered(self, seq: Seq) -> Event {
+        Event { seq, at: self.at, subject: self.subject, what: self.what }
+    }
+}
+
+impl Subject {
+    /// About a pod.
+    pub fn sandbox(id: &SandboxId) -> Self {
+        Self { sandbox: Some(id.clone()), container: None, exec: None }
+    }
+
+    /// About a container.
+    pub fn container(sandbox: &SandboxId, id: &ContainerId) -> Self {
+        Self { sandbox: Some(sandbox.clone()), container: Some(id.clone()), exec: None }
+    }
+
+    /// About an exec.
+    pub fn exec(sandbox: &SandboxId, container: &ContainerId, id: &ExecId) -> Self {
+        Self { sandbox: Some(sandbox.clone()), container: Some(container.clone()), exec: Some(id.clone()) }
+    }
+}
+
+impl fmt::Display for What {
+    /// One line for people, as `explain` and `events` show it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Commanded { command, detail } if detail.is_empty() => write!(f, "command: {command}"),
+            Self::Commanded { command, detail } => write!(f, "command: {command} ({detail})"),
+            Self::SandboxCreated => f.write_str("pod recorded"),
+            Self::SandboxReady => f.write_str("pod ready"),
+            Self::SandboxNotReady { reason } => write!(f, "pod not ready: {reason}"),
+            Self::SandboxStopped => f.write_str("pod stopped"),
+            Self::SandboxRemoved => f.write_str("pod removed"),
+            Self::ShimStarted { pid } => write!(f, "shim started, pid {pid}"),
+            Self::ShimAdopted { pid } => write!(f, "shim adopted, pid {pid}"),
+            Self::ShimDied { reason } => write!(f, "shim died: {reason}"),
+            Self::ContainerCreated => f.write_str("container recorded"),
+            Self::ContainerPrepared { pid } => write!(f, "container prepared, pid {pid}"),
+            Self::ContainerStarted { pid } => write!(f, "container started, pid {pid}"),
+            Self::Signalled { signal, cause } => write!(f, "{signal} sent: {cause}"),
+            Self::ContainerExited { exit } => write!(f, "container {exit}"),
+            Self::ContainerRemoved => f.write_str("container removed"),
+            Self::ContainerUnknown { reason } => write!(f, "container lost: {reason}"),
+            Self::ExecStarted { pid } => write!(f, "exec started, pid {pid}"),
+            Self::ExecExited { exit } => write!(f, "exec {exit}"),
+            Self::ExitParked => f.write_str("exit parked: nobody of that id is registered yet"),
+            Self::ExitDelivered => f.write_str("parked exit delivered"),
+            Self::ExitAbsorbed { reason } => write!(f, "exit absorbed: {reason}"),
+            Self::ExitUnclaimed { exit } => write!(f, "exit unclaimed: process {exit}"),
+            Self::ActorRestarted { actor, count } => {
+                write!(f, "{actor} actor panicked and was restarted (restart {count})")
+            }
+            Self::Undone { step, outcome } => write!(f, "step undone: {step}: {outcome}"),
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The vocabulary of Mainstay: what the parts say to one another and what is written down.
+//!
+//! Commands are imperative (`StopContainer`), facts are past tense (`TaskExited`); there is one file of
+//! messages per receiver. This crate holds data and pure rules about data. It never does IO, never reads
+//! a clock and knows no protobuf.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`id`] | typed ids and names |
+//! | [`time`] | the time stamp of records and facts |
+//! | [`spec`] | what a caller asks for: pods, containers, execs |
+//! | [`process`] | process identity, signals, exits |
+//! | [`record`] | durable records and the snapshots that readers see |
+//! | [`event`] | entries of the journal |
+//! | [`error`] | the one error type that a caller sees |
+//! | [`router`], [`sandbox`], [`container`], [`journal`], [`supervisor`] | messages, by receiver |
+//! | [`codec`] | the one place that knows bincode |
+//! | [`admin`] | requests and responses of the admin RPC |
+
+pub mod admin;
+pub mod codec;
+pub mod container;
+pub mod error;
+pub mod event;
+pub mod id;
+pub mod journal;
+pub mod process;
+pub mod record;
+pub mod router;
+pub mod sandbox;
+pub mod spec;
+pub mod supervisor;
+pub mod time;
+
+pub use error::{Error, Result};
+pub use id::{ContainerId, ExecId, Name, SandboxId};
+pub use process::{Exit, ExitStatus, ProcessIdentity, Signal, UnknownReason};
+pub use spec::{ContainerSpec, ExecSpec, SandboxSpec};
+pub use time::Timestamp;

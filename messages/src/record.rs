@@ -1,0 +1,251 @@
+//! Durable records, and the snapshots that readers see.
+//!
+//! A record is what the store keeps of an object. A snapshot is a record plus what is going on with it
+//! now; it is published after each transition and read without asking the actor (P6).
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{ContainerId, ExecId, Name, SandboxId};
+use crate::process::{Exit, ProcessIdentity};
+use crate::spec::{ContainerSpec, ExecSpec, SandboxSpec};
+use crate::time::Timestamp;
+
+/// The phase of a pod sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SandboxPhase {
+    /// Its record is written; its shim and namespaces are being made.
+    Starting,
+    /// It takes containers.
+    Ready,
+    /// It takes none: its shim died, or its start failed and is being undone.
+    NotReady,
+    /// Its containers are being stopped.
+    Stopping,
+    /// Its containers are stopped and its shim is gone.
+    Stopped,
+    /// It is being removed.
+    Removing,
+    /// What became of it cannot be found out; it can be removed.
+    Unknown,
+}
+
+/// The phase of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ContainerPhase {
+    /// Its record is written; its task is being made.
+    Creating,
+    /// Its PID 1 is set up and waits to be told to run.
+    Created,
+    /// Its PID 1 is being told to run.
+    Starting,
+    /// Its PID 1 runs.
+    Running,
+    /// Its PID 1 was asked to stop.
+    Stopping,
+    /// Its PID 1 ended; the record holds the exit.
+    Exited,
+    /// It is being removed.
+    Removing,
+    /// What became of it cannot be found out; it can be removed.
+    Unknown,
+}
+
+/// The phase of an exec.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExecPhase {
+    /// Its process is being made.
+    Starting,
+    /// It runs.
+    Running,
+    /// It ended; the snapshot holds the exit.
+    Exited,
+}
+
+/// A running shim, so that it can be found again and never be mistaken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShimRecord {
+    /// Its process.
+    pub process: ProcessIdentity,
+    /// Its ttrpc socket.
+    pub socket: PathBuf,
+    /// The version of its protocol.
+    pub protocol: u32,
+}
+
+/// What the store keeps of a sandbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxRecord {
+    /// Its id.
+    pub id: SandboxId,
+    /// What was asked for.
+    pub spec: SandboxSpec,
+    /// Its phase.
+    pub phase: SandboxPhase,
+    /// When its record was first written.
+    pub created_at: Timestamp,
+    /// Its shim, from the moment it was started.
+    pub shim: Option<ShimRecord>,
+    /// Why it is not Ready, in one sentence.
+    pub reason: Option<String>,
+}
+
+/// What the store keeps of a container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerRecord {
+    /// Its id.
+    pub id: ContainerId,
+    /// The sandbox that it is in.
+    pub sandbox: SandboxId,
+    /// What was asked for.
+    pub spec: ContainerSpec,
+    /// Its phase.
+    pub phase: ContainerPhase,
+    /// When its record was first written.
+    pub created_at: Timestamp,
+    /// When its PID 1 was told to run.
+    pub started_at: Option<Timestamp>,
+    /// Its PID 1, from the moment it was made.
+    pub process: Option<ProcessIdentity>,
+    /// Its terminal fact. Written once, never changed.
+    pub exit: Option<Exit>,
+    /// Where its output is logged.
+    pub log_path: PathBuf,
+}
+
+/// An operation that has not ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Activity {
+    /// Which operation: `create`, `start`, `stop`, `remove`.
+    pub operation: String,
+    /// The step that it is at.
+    pub step: String,
+    /// When it began.
+    pub since: Timestamp,
+}
+
+/// A sandbox as readers see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxSnapshot {
+    /// Its record.
+    pub record: SandboxRecord,
+    /// What is going on with it.
+    pub activity: Option<Activity>,
+}
+
+/// A container as readers see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerSnapshot {
+    /// Its record.
+    pub record: ContainerRecord,
+    /// What is going on with it.
+    pub activity: Option<Activity>,
+}
+
+/// An exec as readers see it. Execs live as long as their container's actor; their exits are in the journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecSnapshot {
+    /// Its id.
+    pub id: ExecId,
+    /// The container that it is in.
+    pub container: ContainerId,
+    /// What was asked for.
+    pub spec: ExecSpec,
+    /// Its phase.
+    pub phase: ExecPhase,
+    /// Its process id in the daemon's pid namespace.
+    pub pid: Option<u32>,
+    /// When it was asked for.
+    pub created_at: Timestamp,
+    /// Its terminal fact.
+    pub exit: Option<Exit>,
+}
+
+impl SandboxRecord {
+    /// The record that is written before anything is made (P3).
+    pub fn intent(id: SandboxId, spec: SandboxSpec, created_at: Timestamp) -> Self {
+        Self { id, spec, phase: SandboxPhase::Starting, created_at, shim: None, reason: None }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &Name {
+        &self.spec.name
+    }
+}
+
+impl ContainerRecord {
+    /// The record that is written before anything is made (P3).
+    pub fn intent(
+        id: ContainerId,
+        sandbox: SandboxId,
+        spec: ContainerSpec,
+        log_path: PathBuf,
+        created_at: Timestamp,
+    ) -> Self {
+        Self {
+            id,
+            sandbox,
+            spec,
+            phase: ContainerPhase::Creating,
+            created_at,
+            started_at: None,
+            process: None,
+            exit: None,
+            log_path,
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &Name {
+        &self.spec.name
+    }
+}
+
+macro_rules! phase_words {
+    ($name:ident { $($variant:ident => $word:literal),+ $(,)? }) => {
+        impl $name {
+            /// The phase as one lower-case word.
+            pub fn word(self) -> &'static str {
+                match self { $(Self::$variant => $word),+ }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.word())
+            }
+        }
+    };
+}
+
+phase_words!(SandboxPhase {
+    Starting => "starting",
+    Ready => "ready",
+    NotReady => "not ready",
+    Stopping => "stopping",
+    Stopped => "stopped",
+    Removing => "removing",
+    Unknown => "unknown",
+});
+
+phase_words!(ContainerPhase {
+    Creating => "creating",
+    Created => "created",
+    Starting => "starting",
+    Running => "running",
+    Stopping => "stopping",
+    Exited => "exited",
+    Removing => "removing",
+    Unknown => "unknown",
+});
+
+phase_words!(ExecPhase {
+    Starting => "starting",
+    Running => "running",
+    Exited => "exited",
+});

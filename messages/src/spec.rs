@@ -1,0 +1,675 @@
+//! What a caller asks for: pods, containers and execs. All of it is checked by [`SandboxSpec::check`],
+//! [`ContainerSpec::check`] and [`ExecSpec::check`] before anything is done.
+
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::id::Name;
+use crate::process::Signal;
+
+/// Time between the stop signal and SIGKILL when neither the caller nor the spec says, in milliseconds.
+pub const STOP_GRACE_DEFAULT_MS: u64 = 10_000;
+/// The most arguments of a command, and the most environment variables.
+pub const ARGUMENTS_MAX: usize = 16_384;
+/// The longest single argument or variable that the kernel takes (MAX_ARG_STRLEN), in bytes.
+pub const ARGUMENT_LENGTH_MAX: usize = 131_072;
+/// The most mounts of a container.
+pub const MOUNTS_MAX: usize = 4_096;
+/// The most labels, and the most annotations, of an object.
+pub const LABELS_MAX: usize = 4_096;
+/// The most bytes that all labels, or all annotations, of an object take together.
+pub const LABELS_LENGTH_MAX: usize = 1_048_576;
+/// The smallest memory limit that is taken: less than this a process cannot even start in, in bytes.
+pub const MEMORY_LIMIT_MIN: u64 = 4 * 1024 * 1024;
+/// The smallest CPU quota that the kernel takes (1 ms in a period of 100 ms), in thousandths of a CPU.
+pub const CPU_MILLIS_MIN: u64 = 10;
+/// The longest host name that the kernel takes, in bytes.
+pub const HOSTNAME_LENGTH_MAX: usize = 64;
+
+/// A pod sandbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxSpec {
+    /// Its name, unique among sandboxes.
+    pub name: Name,
+    /// Host name of its UTS namespace; its name when not given.
+    #[serde(default)]
+    pub hostname: Option<String>,
+    /// Its network.
+    #[serde(default)]
+    pub network: Network,
+    /// Whether its containers see one another's processes.
+    #[serde(default)]
+    pub pid: PidMode,
+    /// Limits for all its containers together.
+    #[serde(default)]
+    pub resources: Resources,
+    /// For whoever selects by them.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// For whoever reads them; the runtime does not.
+    #[serde(default)]
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// The network of a pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Network {
+    /// A network namespace of its own, with a loopback interface.
+    #[default]
+    Private,
+    /// The host's.
+    Host,
+}
+
+/// A pid namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PidMode {
+    /// One for each container.
+    #[default]
+    Container,
+    /// One for all containers of the pod.
+    Pod,
+    /// The host's.
+    Host,
+}
+
+/// A container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerSpec {
+    /// Its name, unique in its sandbox.
+    pub name: Name,
+    /// Its root file system.
+    #[serde(default)]
+    pub rootfs: Rootfs,
+    /// What it runs: program and arguments.
+    pub process: ProcessSpec,
+    /// What is mounted into it, in this order.
+    #[serde(default)]
+    pub mounts: Vec<Mount>,
+    /// Its limits.
+    #[serde(default)]
+    pub resources: Resources,
+    /// What it may do.
+    #[serde(default)]
+    pub security: Security,
+    /// Its standard input.
+    #[serde(default)]
+    pub stdin: Stdin,
+    /// The signal that asks it to stop; TERM when not given.
+    #[serde(default)]
+    pub stop_signal: Option<Signal>,
+    /// Time from the stop signal to SIGKILL; [`STOP_GRACE_DEFAULT_MS`] when not given.
+    #[serde(default)]
+    pub stop_grace_ms: Option<u64>,
+    /// `oom_score_adj`, -1000 to 1000.
+    #[serde(default)]
+    pub oom_score_adj: Option<i32>,
+    /// Resource limits (setrlimit).
+    #[serde(default)]
+    pub rlimits: Vec<Rlimit>,
+    /// Where its output is logged, in CRI format; a file of the runtime's own when not given.
+    #[serde(default)]
+    pub log_path: Option<PathBuf>,
+    /// For whoever selects by them.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// For whoever reads them; the runtime does not.
+    #[serde(default)]
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// A root file system.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rootfs {
+    /// The host's root, changes going to a layer of the container's own. Other mounts of the host below
+    /// it are not seen.
+    #[default]
+    Host,
+    /// A directory, used as it is: the container's changes stay in it.
+    Directory {
+        /// Absolute path.
+        path: PathBuf,
+    },
+    /// A directory, changes going to a layer of the container's own.
+    CopyOnWrite {
+        /// Absolute path.
+        path: PathBuf,
+    },
+}
+
+/// A process to run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessSpec {
+    /// Program and arguments. A program without a slash is looked up in the container's PATH.
+    pub command: Vec<String>,
+    /// The environment; PATH, HOME and, with a terminal, TERM are added when missing.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Working directory; `/` when not given. Made when it is missing.
+    #[serde(default)]
+    pub workdir: Option<PathBuf>,
+    /// `USER`, `UID`, `USER:GROUP` or `UID:GID`; names are looked up in the container's own files; root
+    /// when not given.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// Supplementary groups beside those that the container's files give.
+    #[serde(default)]
+    pub groups: Vec<u32>,
+    /// Whether it gets a terminal.
+    #[serde(default)]
+    pub terminal: Terminal,
+}
+
+/// A terminal for a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Terminal {
+    /// Three pipes instead.
+    #[default]
+    None,
+    /// A pseudo-terminal, of this size from the first instruction on.
+    Tty(WindowSize),
+}
+
+/// The size of a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowSize {
+    /// Lines.
+    pub rows: u16,
+    /// Characters in a line.
+    pub columns: u16,
+}
+
+/// Standard input of a container's PID 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stdin {
+    /// `/dev/null`.
+    #[default]
+    Null,
+    /// Open, for whoever attaches; stays open when they leave.
+    Open,
+    /// Open, and closed when the first one who attached leaves.
+    Once,
+}
+
+/// A mount in a container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mount {
+    /// Absolute path in the container.
+    pub target: PathBuf,
+    /// What is mounted.
+    pub source: MountSource,
+    /// Whether the container may write to it.
+    #[serde(default)]
+    pub access: Access,
+}
+
+/// What is mounted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MountSource {
+    /// A file or directory of the host with the mounts below it.
+    Bind {
+        /// Absolute path on the host; it must exist.
+        path: PathBuf,
+    },
+    /// An empty file system in memory.
+    Tmpfs {
+        /// Its limit; half of the machine's memory when not given.
+        size_bytes: Option<u64>,
+    },
+}
+
+/// Reading or writing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    /// Reading and writing.
+    #[default]
+    ReadWrite,
+    /// Reading.
+    ReadOnly,
+}
+
+/// Limits by cgroup. What is not given is not limited.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resources {
+    /// Memory, in bytes.
+    #[serde(default)]
+    pub memory_bytes: Option<u64>,
+    /// CPU time, in thousandths of a CPU: 1500 is one and a half.
+    #[serde(default)]
+    pub cpu_millis: Option<u64>,
+    /// Weight against others when CPU time is short, in the unit of cgroup v1 (2 to 262144, 1024 is usual).
+    #[serde(default)]
+    pub cpu_shares: Option<u64>,
+    /// The CPUs it may run on, as in `0-2,4`.
+    #[serde(default)]
+    pub cpuset_cpus: Option<String>,
+    /// The memory nodes it may use, as in `0,1`.
+    #[serde(default)]
+    pub cpuset_mems: Option<String>,
+    /// Tasks (processes and threads).
+    #[serde(default)]
+    pub pids: Option<u64>,
+}
+
+/// What a container may do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Security {
+    /// Confined, or with all that root on the host may do.
+    #[serde(default)]
+    pub privilege: Privilege,
+    /// Capabilities added to the default set, as in `NET_ADMIN`; `ALL` for all.
+    #[serde(default)]
+    pub capabilities_add: Vec<String>,
+    /// Capabilities taken from the default set; `ALL` for all.
+    #[serde(default)]
+    pub capabilities_drop: Vec<String>,
+    /// Whether executing a file may give more rights (setuid bits, file capabilities).
+    #[serde(default)]
+    pub new_privileges: NewPrivileges,
+    /// The system call filter.
+    #[serde(default)]
+    pub seccomp: Seccomp,
+    /// Whether the root file system can be written to.
+    #[serde(default)]
+    pub root: Access,
+    /// Paths hidden from the container; the usual ones of `/proc` and `/sys` when not given.
+    #[serde(default)]
+    pub masked_paths: Option<Vec<PathBuf>>,
+    /// Paths that cannot be written to; the usual ones of `/proc` when not given.
+    #[serde(default)]
+    pub readonly_paths: Option<Vec<PathBuf>>,
+}
+
+/// Confinement of a container.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Privilege {
+    /// Default capabilities, default system call filter, masked paths.
+    #[default]
+    Confined,
+    /// All capabilities, no filter, nothing masked, all devices.
+    Privileged,
+}
+
+/// Gaining rights by executing a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NewPrivileges {
+    /// As files say.
+    #[default]
+    Allowed,
+    /// Never (`no_new_privs`).
+    Forbidden,
+}
+
+/// A system call filter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Seccomp {
+    /// The runtime's default profile.
+    #[default]
+    Default,
+    /// None.
+    Unconfined,
+}
+
+/// A resource limit of setrlimit(2).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rlimit {
+    /// Which, as in `NOFILE`.
+    pub name: String,
+    /// The limit that counts.
+    pub soft: u64,
+    /// The limit of the limit.
+    pub hard: u64,
+}
+
+/// A process to run in a running container, beside its PID 1.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecSpec {
+    /// What to run. Environment, working directory and user are the container's where not given.
+    pub process: ProcessSpec,
+    /// Its standard input.
+    #[serde(default)]
+    pub stdin: Stdin,
+}
+
+/// Names that setrlimit(2) knows, without the prefix.
+pub const RLIMIT_NAMES: [&str; 16] = [
+    "AS",
+    "CORE",
+    "CPU",
+    "DATA",
+    "FSIZE",
+    "LOCKS",
+    "MEMLOCK",
+    "MSGQUEUE",
+    "NICE",
+    "NOFILE",
+    "NPROC",
+    "RSS",
+    "RTPRIO",
+    "RTTIME",
+    "SIGPENDING",
+    "STACK",
+];
+
+impl SandboxSpec {
+    /// A pod with a network namespace of its own and no limits.
+    pub fn new(name: Name) -> Self {
+        Self {
+            name,
+            hostname: None,
+            network: Network::default(),
+            pid: PidMode::default(),
+            resources: Resources::default(),
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+        }
+    }
+
+    /// The host name of its UTS namespace.
+    pub fn hostname(&self) -> &str {
+        let name = self.hostname.as_deref().unwrap_or(self.name.as_str());
+        // Names are ASCII, and a host name that was given is checked against the same limit.
+        &name[..name.len().min(HOSTNAME_LENGTH_MAX)]
+    }
+
+    /// Checks every field.
+    pub fn check(&self) -> Result<()> {
+        if let Some(hostname) = &self.hostname {
+            let good = (1..=HOSTNAME_LENGTH_MAX).contains(&hostname.len())
+                && hostname.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'));
+            if !good {
+                return Err(Error::invalid(
+                    "hostname",
+                    quoted(hostname),
+                    format!("1 to {HOSTNAME_LENGTH_MAX} letters, digits, '-' or '.'"),
+                ));
+            }
+        }
+        self.resources.check()?;
+        check_labels("labels", &self.labels)?;
+        check_labels("annotations", &self.annotations)
+    }
+}
+
+impl ContainerSpec {
+    /// A container that runs `command` on a copy-on-write view of the host's root.
+    pub fn new(name: Name, command: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self {
+            name,
+            rootfs: Rootfs::default(),
+            process: ProcessSpec {
+                command: command.into_iter().map(Into::into).collect(),
+                ..ProcessSpec::default()
+            },
+            mounts: Vec::new(),
+            resources: Resources::default(),
+            security: Security::default(),
+            stdin: Stdin::default(),
+            stop_signal: None,
+            stop_grace_ms: None,
+            oom_score_adj: None,
+            rlimits: Vec::new(),
+            log_path: None,
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+        }
+    }
+
+    /// Checks every field. Whether paths exist is found out when they are used.
+    pub fn check(&self) -> Result<()> {
+        self.process.check()?;
+        if let Rootfs::Directory { path } | Rootfs::CopyOnWrite { path } = &self.rootfs {
+            check_absolute("rootfs", path)?;
+        }
+        if self.mounts.len() > MOUNTS_MAX {
+            return Err(Error::invalid(
+                "mounts",
+                self.mounts.len().to_string(),
+                format!("at most {MOUNTS_MAX}"),
+            ));
+        }
+        self.mounts.iter().enumerate().try_for_each(|(i, mount)| mount.check(i))?;
+        self.resources.check()?;
+        self.security.check()?;
+        if let Some(score) = self.oom_score_adj.filter(|score| !(-1000..=1000).contains(score)) {
+            return Err(Error::invalid("oom_score_adj", score.to_string(), "a number from -1000 to 1000"));
+        }
+        self.rlimits.iter().try_for_each(Rlimit::check)?;
+        if let Some(path) = &self.log_path {
+            check_absolute("log_path", path)?;
+        }
+        check_labels("labels", &self.labels)?;
+        check_labels("annotations", &self.annotations)
+    }
+}
+
+impl ExecSpec {
+    /// An exec of `command` as the container's user.
+    pub fn new(command: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self {
+            process: ProcessSpec {
+                command: command.into_iter().map(Into::into).collect(),
+                ..ProcessSpec::default()
+            },
+            stdin: Stdin::default(),
+        }
+    }
+
+    /// Checks every field.
+    pub fn check(&self) -> Result<()> {
+        self.process.check()
+    }
+}
+
+impl ProcessSpec {
+    fn check(&self) -> Result<()> {
+        match self.command.first() {
+            None => return Err(Error::invalid("command", "[]", "a program, with its arguments")),
+            Some(program) if program.is_empty() => {
+                return Err(Error::invalid("command[0]", "\"\"", "the name or path of a program"));
+            }
+            Some(_) => {}
+        }
+        check_strings("command", self.command.iter().map(String::as_str))?;
+        check_strings("env", self.env.iter().flat_map(|(key, value)| [key.as_str(), value.as_str()]))?;
+        if let Some(key) = self.env.keys().find(|key| key.is_empty() || key.contains('=')) {
+            return Err(Error::invalid(
+                "env",
+                quoted(key),
+                "variable names that are not empty and have no '='",
+            ));
+        }
+        if let Some(workdir) = &self.workdir {
+            check_absolute("workdir", workdir)?;
+        }
+        if let Some(user) = &self.user {
+            check_user(user)?;
+        }
+        if self.groups.contains(&u32::MAX) {
+            return Err(Error::invalid("groups", u32::MAX.to_string(), "group ids below 4294967295"));
+        }
+        if let Terminal::Tty(WindowSize { rows, columns }) = self.terminal
+            && (rows == 0 || columns == 0)
+        {
+            return Err(Error::invalid(
+                "terminal",
+                format!("{rows}x{columns}"),
+                "at least one row and one column",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Mount {
+    fn check(&self, index: usize) -> Result<()> {
+        check_absolute(&format!("mounts[{index}].target"), &self.target)?;
+        if self.target == Path::new("/") {
+            return Err(Error::invalid(
+                format!("mounts[{index}].target"),
+                "\"/\"",
+                "a path below the root; to replace the root, use rootfs",
+            ));
+        }
+        match &self.source {
+            MountSource::Bind { path } => check_absolute(&format!("mounts[{index}].source"), path),
+            MountSource::Tmpfs { size_bytes: Some(0) } => {
+                Err(Error::invalid(format!("mounts[{index}].size_bytes"), "0", "a size above 0"))
+            }
+            MountSource::Tmpfs { .. } => Ok(()),
+        }
+    }
+}
+
+impl Resources {
+    fn check(&self) -> Result<()> {
+        if let Some(bytes) = self.memory_bytes.filter(|bytes| *bytes < MEMORY_LIMIT_MIN) {
+            return Err(Error::invalid(
+                "memory",
+                format!("{bytes} bytes"),
+                format!("at least {MEMORY_LIMIT_MIN} bytes (4 MiB)"),
+            ));
+        }
+        if let Some(millis) = self.cpu_millis.filter(|millis| *millis < CPU_MILLIS_MIN) {
+            return Err(Error::invalid("cpus", format!("{millis}/1000"), "at least 0.01 CPUs"));
+        }
+        if let Some(shares) = self.cpu_shares.filter(|shares| !(2..=262_144).contains(shares)) {
+            return Err(Error::invalid("cpu_shares", shares.to_string(), "a number from 2 to 262144"));
+        }
+        if self.pids == Some(0) {
+            return Err(Error::invalid("pids_limit", "0", "at least 1, or no limit at all"));
+        }
+        for (field, list) in [("cpuset_cpus", &self.cpuset_cpus), ("cpuset_mems", &self.cpuset_mems)] {
+            if let Some(list) = list.as_ref().filter(|list| !is_cpu_list(list)) {
+                return Err(Error::invalid(field, quoted(list), "numbers and ranges, as in \"0-2,4\""));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Security {
+    fn check(&self) -> Result<()> {
+        let lists = [("masked_paths", &self.masked_paths), ("readonly_paths", &self.readonly_paths)];
+        for (field, paths) in lists {
+            paths.iter().flatten().try_for_each(|path| check_absolute(field, path))?;
+        }
+        Ok(())
+    }
+}
+
+impl Rlimit {
+    fn check(&self) -> Result<()> {
+        if !RLIMIT_NAMES.contains(&self.name.as_str()) {
+            return Err(Error::invalid(
+                "rlimits",
+                quoted(&self.name),
+                format!("one of {}", RLIMIT_NAMES.join(", ")),
+            ));
+        }
+        if self.soft > self.hard {
+            return Err(Error::invalid(
+                format!("rlimits.{}", self.name),
+                format!("soft {} above hard {}", self.soft, self.hard),
+                "a soft limit that is not above the hard one",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Checks the shape of a user: an all-digit part must be a number that fits, and is never taken as a name.
+fn check_user(user: &str) -> Result<()> {
+    let refuse = || {
+        Err(Error::invalid(
+            "user",
+            quoted(user),
+            "USER, UID, USER:GROUP or UID:GID, with ids from 0 to 4294967294",
+        ))
+    };
+    let mut parts = user.splitn(2, ':');
+    let first = parts.next().unwrap_or_default();
+    for part in [Some(first), parts.next()].into_iter().flatten() {
+        let numeric = part.bytes().all(|b| b.is_ascii_digit());
+        let id_fits = part.parse::<u32>().is_ok_and(|id| id != u32::MAX);
+        let name_fits =
+            part.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-' | b'$'))
+                && !part.starts_with('-')
+                && !part.starts_with(|c: char| c.is_ascii_digit());
+        if part.is_empty() || part.len() > 256 || !(if numeric { id_fits } else { name_fits }) {
+            return refuse();
+        }
+    }
+    Ok(())
+}
+
+fn check_absolute(field: &str, path: &Path) -> Result<()> {
+    let text = path.to_string_lossy();
+    let plain = path.components().all(|part| !matches!(part, Component::ParentDir));
+    if path.is_absolute() && plain && !text.contains('\0') && text.len() < 4_096 {
+        return Ok(());
+    }
+    Err(Error::invalid(field, quoted(&text), "an absolute path without \"..\", shorter than 4096 bytes"))
+}
+
+fn check_strings<'a>(field: &str, strings: impl Iterator<Item = &'a str>) -> Result<()> {
+    for (count, text) in strings.enumerate() {
+        if count / 2 >= ARGUMENTS_MAX {
+            return Err(Error::invalid(field, "too many entries", format!("at most {ARGUMENTS_MAX}")));
+        }
+        if text.contains('\0') {
+            return Err(Error::invalid(field, quoted(text), "text without a NUL byte"));
+        }
+        if text.len() >= ARGUMENT_LENGTH_MAX {
+            return Err(Error::invalid(
+                field,
+                format!("{} bytes", text.len()),
+                format!("entries shorter than {ARGUMENT_LENGTH_MAX} bytes"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_labels(field: &str, labels: &BTreeMap<String, String>) -> Result<()> {
+    let bytes: usize = labels.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if labels.len() <= LABELS_MAX && bytes <= LABELS_LENGTH_MAX {
+        return Ok(());
+    }
+    Err(Error::invalid(
+        field,
+        format!("{} entries of {bytes} bytes", labels.len()),
+        format!("at most {LABELS_MAX} entries of {LABELS_LENGTH_MAX} bytes together"),
+    ))
+}
+
+fn is_cpu_list(list: &str) -> bool {
+    let number = |text: &str| text.parse::<u32>().ok();
+    !list.is_empty()
+        && list.split(',').all(|range| match range.split_once('-') {
+            None => number(range).is_some(),
+            Some((from, to)) => matches!((number(from), number(to)), (Some(from), Some(to)) if from <= to),
+        })
+}
+
+/// A value as an error shows it: quoted, and never longer than a line.
+fn quoted(value: &str) -> String {
+    let shown: String = value.chars().take(128).collect();
+    format!("{shown:?}")
+}
+
+#[cfg(test)]
+mod tests;
