@@ -85,5 +85,7 @@ fn refuses_users_that_others_took_for_root(#[case] user: &str) {
 #[case("www-data:100")]
 #[case("1003:users")]
 fn takes_users(#[case] user: &str) {
-    check_user(user).expect("a good user");
+    let mut spec = container();
+    spec.process.user = Some(user.into());
+    spec.check().expect("a good user");
 }

@@ -1,0 +1,261 @@
+//! The checks of specs: every refusal names the field, the value and what would be right. What only the
+//! machine can tell, such as whether a path exists, is found out where it is used.
+
+use std::collections::BTreeMap;
+use std::path::{Component, Path};
+
+use super::*;
+use crate::error::{Error, Result};
+
+impl SandboxSpec {
+    /// Checks every field.
+    pub fn check(&self) -> Result<()> {
+        if let Some(hostname) = &self.hostname {
+            let good = (1..=HOSTNAME_LENGTH_MAX).contains(&hostname.len())
+                && hostname.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'));
+            if !good {
+                return Err(Error::invalid(
+                    "hostname",
+                    quoted(hostname),
+                    format!("1 to {HOSTNAME_LENGTH_MAX} letters, digits, '-' or '.'"),
+                ));
+            }
+        }
+        self.resources.check()?;
+        check_labels("labels", &self.labels)?;
+        check_labels("annotations", &self.annotations)
+    }
+}
+
+impl ContainerSpec {
+    /// Checks every field. Whether paths exist is found out when they are used.
+    pub fn check(&self) -> Result<()> {
+        self.process.check()?;
+        if let Rootfs::Directory { path } | Rootfs::CopyOnWrite { path } = &self.rootfs {
+            check_absolute("rootfs", path)?;
+        }
+        if self.mounts.len() > MOUNTS_MAX {
+            return Err(Error::invalid(
+                "mounts",
+                self.mounts.len().to_string(),
+                format!("at most {MOUNTS_MAX}"),
+            ));
+        }
+        self.mounts.iter().enumerate().try_for_each(|(i, mount)| mount.check(i))?;
+        self.resources.check()?;
+        self.security.check()?;
+        if let Some(score) = self.oom_score_adj.filter(|score| !(-1000..=1000).contains(score)) {
+            return Err(Error::invalid("oom_score_adj", score.to_string(), "a number from -1000 to 1000"));
+        }
+        self.rlimits.iter().try_for_each(Rlimit::check)?;
+        if let Some(path) = &self.log_path {
+            check_absolute("log_path", path)?;
+        }
+        check_labels("labels", &self.labels)?;
+        check_labels("annotations", &self.annotations)
+    }
+}
+
+impl ExecSpec {
+    /// Checks every field.
+    pub fn check(&self) -> Result<()> {
+        self.process.check()
+    }
+}
+
+impl ProcessSpec {
+    fn check(&self) -> Result<()> {
+        match self.command.first() {
+            None => return Err(Error::invalid("command", "[]", "a program, with its arguments")),
+            Some(program) if program.is_empty() => {
+                return Err(Error::invalid("command[0]", "\"\"", "the name or path of a program"));
+            }
+            Some(_) => {}
+        }
+        check_strings("command", self.command.iter().map(String::as_str))?;
+        check_strings("env", self.env.iter().flat_map(|(key, value)| [key.as_str(), value.as_str()]))?;
+        if let Some(key) = self.env.keys().find(|key| key.is_empty() || key.contains('=')) {
+            return Err(Error::invalid(
+                "env",
+                quoted(key),
+                "variable names that are not empty and have no '='",
+            ));
+        }
+        if let Some(workdir) = &self.workdir {
+            check_absolute("workdir", workdir)?;
+        }
+        if let Some(user) = &self.user {
+            check_user(user)?;
+        }
+        if self.groups.contains(&u32::MAX) {
+            return Err(Error::invalid("groups", u32::MAX.to_string(), "group ids below 4294967295"));
+        }
+        if let Terminal::Tty(WindowSize { rows, columns }) = self.terminal
+            && (rows == 0 || columns == 0)
+        {
+            return Err(Error::invalid(
+                "terminal",
+                format!("{rows}x{columns}"),
+                "at least one row and one column",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Mount {
+    fn check(&self, index: usize) -> Result<()> {
+        check_absolute(&format!("mounts[{index}].target"), &self.target)?;
+        if self.target == Path::new("/") {
+            return Err(Error::invalid(
+                format!("mounts[{index}].target"),
+                "\"/\"",
+                "a path below the root; to replace the root, use rootfs",
+            ));
+        }
+        match &self.source {
+            MountSource::Bind { path } => check_absolute(&format!("mounts[{index}].source"), path),
+            MountSource::Tmpfs { size_bytes: Some(0) } => {
+                Err(Error::invalid(format!("mounts[{index}].size_bytes"), "0", "a size above 0"))
+            }
+            MountSource::Tmpfs { .. } => Ok(()),
+        }
+    }
+}
+
+impl Resources {
+    fn check(&self) -> Result<()> {
+        if let Some(bytes) = self.memory_bytes.filter(|bytes| *bytes < MEMORY_LIMIT_MIN) {
+            return Err(Error::invalid(
+                "memory",
+                format!("{bytes} bytes"),
+                format!("at least {MEMORY_LIMIT_MIN} bytes (4 MiB)"),
+            ));
+        }
+        if let Some(millis) = self.cpu_millis.filter(|millis| *millis < CPU_MILLIS_MIN) {
+            return Err(Error::invalid("cpus", format!("{millis}/1000"), "at least 0.01 CPUs"));
+        }
+        if let Some(shares) = self.cpu_shares.filter(|shares| !(2..=262_144).contains(shares)) {
+            return Err(Error::invalid("cpu_shares", shares.to_string(), "a number from 2 to 262144"));
+        }
+        if self.pids == Some(0) {
+            return Err(Error::invalid("pids_limit", "0", "at least 1, or no limit at all"));
+        }
+        for (field, list) in [("cpuset_cpus", &self.cpuset_cpus), ("cpuset_mems", &self.cpuset_mems)] {
+            if let Some(list) = list.as_ref().filter(|list| !is_cpu_list(list)) {
+                return Err(Error::invalid(field, quoted(list), "numbers and ranges, as in \"0-2,4\""));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Security {
+    fn check(&self) -> Result<()> {
+        let lists = [("masked_paths", &self.masked_paths), ("readonly_paths", &self.readonly_paths)];
+        for (field, paths) in lists {
+            paths.iter().flatten().try_for_each(|path| check_absolute(field, path))?;
+        }
+        Ok(())
+    }
+}
+
+impl Rlimit {
+    fn check(&self) -> Result<()> {
+        if !RLIMIT_NAMES.contains(&self.name.as_str()) {
+            return Err(Error::invalid(
+                "rlimits",
+                quoted(&self.name),
+                format!("one of {}", RLIMIT_NAMES.join(", ")),
+            ));
+        }
+        if self.soft > self.hard {
+            return Err(Error::invalid(
+                format!("rlimits.{}", self.name),
+                format!("soft {} above hard {}", self.soft, self.hard),
+                "a soft limit that is not above the hard one",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Checks the shape of a user: an all-digit part must be a number that fits, and is never taken as a name.
+fn check_user(user: &str) -> Result<()> {
+    let refuse = || {
+        Err(Error::invalid(
+            "user",
+            quoted(user),
+            "USER, UID, USER:GROUP or UID:GID, with ids from 0 to 4294967294",
+        ))
+    };
+    let mut parts = user.splitn(2, ':');
+    let first = parts.next().unwrap_or_default();
+    for part in [Some(first), parts.next()].into_iter().flatten() {
+        let numeric = part.bytes().all(|b| b.is_ascii_digit());
+        let id_fits = part.parse::<u32>().is_ok_and(|id| id != u32::MAX);
+        let name_fits =
+            part.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-' | b'$'))
+                && !part.starts_with('-')
+                && !part.starts_with(|c: char| c.is_ascii_digit());
+        if part.is_empty() || part.len() > 256 || !(if numeric { id_fits } else { name_fits }) {
+            return refuse();
+        }
+    }
+    Ok(())
+}
+
+fn check_absolute(field: &str, path: &Path) -> Result<()> {
+    let text = path.to_string_lossy();
+    let plain = path.components().all(|part| !matches!(part, Component::ParentDir));
+    if path.is_absolute() && plain && !text.contains('\0') && text.len() < 4_096 {
+        return Ok(());
+    }
+    Err(Error::invalid(field, quoted(&text), "an absolute path without \"..\", shorter than 4096 bytes"))
+}
+
+fn check_strings<'a>(field: &str, strings: impl Iterator<Item = &'a str>) -> Result<()> {
+    for (count, text) in strings.enumerate() {
+        if count / 2 >= ARGUMENTS_MAX {
+            return Err(Error::invalid(field, "too many entries", format!("at most {ARGUMENTS_MAX}")));
+        }
+        if text.contains('\0') {
+            return Err(Error::invalid(field, quoted(text), "text without a NUL byte"));
+        }
+        if text.len() >= ARGUMENT_LENGTH_MAX {
+            return Err(Error::invalid(
+                field,
+                format!("{} bytes", text.len()),
+                format!("entries shorter than {ARGUMENT_LENGTH_MAX} bytes"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_labels(field: &str, labels: &BTreeMap<String, String>) -> Result<()> {
+    let bytes: usize = labels.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if labels.len() <= LABELS_MAX && bytes <= LABELS_LENGTH_MAX {
+        return Ok(());
+    }
+    Err(Error::invalid(
+        field,
+        format!("{} entries of {bytes} bytes", labels.len()),
+        format!("at most {LABELS_MAX} entries of {LABELS_LENGTH_MAX} bytes together"),
+    ))
+}
+
+fn is_cpu_list(list: &str) -> bool {
+    let number = |text: &str| text.parse::<u32>().ok();
+    !list.is_empty()
+        && list.split(',').all(|range| match range.split_once('-') {
+            None => number(range).is_some(),
+            Some((from, to)) => matches!((number(from), number(to)), (Some(from), Some(to)) if from <= to),
+        })
+}
+
+/// A value as an error shows it: quoted, and never longer than a line.
+fn quoted(value: &str) -> String {
+    let shown: String = value.chars().take(128).collect();
+    format!("{shown:?}")
+}
