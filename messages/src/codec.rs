@@ -9,7 +9,7 @@
 //!      6     2  reserved, 0
 //!      8     4  length of the body in bytes
 //!     12     4  CRC-32 (IEEE) of the body
-//!     16     n  body: bincode 2, standard configuration
+//!     16     n  body: bincode 2, numbers little endian and of fixed width
 //! ```
 //!
 //! bincode is unmaintained (RUSTSEC-2025-0141). It is kept because its format is fixed and small, it is only

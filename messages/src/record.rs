@@ -112,6 +112,9 @@ pub struct ContainerRecord {
     pub started_at: Option<Timestamp>,
     /// Its PID 1, from the moment it was made.
     pub process: Option<ProcessIdentity>,
+    /// When it is to be killed, if it was asked to stop: a grace outlives a restart of the runtime.
+    #[serde(default)]
+    pub stop_by: Option<Timestamp>,
     /// Its terminal fact. Written once, never changed.
     pub exit: Option<Exit>,
     /// Where its output is logged.
@@ -195,6 +198,7 @@ impl ContainerRecord {
             created_at,
             started_at: None,
             process: None,
+            stop_by: None,
             exit: None,
             log_path,
         }

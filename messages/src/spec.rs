@@ -25,6 +25,10 @@ pub const MOUNTS_MAX: usize = 4_096;
 pub const LABELS_MAX: usize = 4_096;
 /// The most bytes that all labels, or all annotations, of an object take together.
 pub const LABELS_LENGTH_MAX: usize = 1_048_576;
+/// The largest spec, in bytes as it is sent and kept.
+pub const SPEC_LENGTH_MAX: usize = 3 * 1_048_576;
+/// The longest path that is taken, in bytes; what the kernel takes, with its final NUL (PATH_MAX).
+pub const PATH_LENGTH_MAX: usize = 4_096;
 /// The smallest memory limit that is taken: less than this a process cannot even start in, in bytes.
 pub const MEMORY_LIMIT_MIN: u64 = 4 * 1024 * 1024;
 /// The smallest CPU quota that the kernel takes (1 ms in a period of 100 ms), in thousandths of a CPU.

@@ -4,7 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
 
+use serde::Serialize;
+
 use super::*;
+use crate::codec;
 use crate::error::{Error, Result};
 
 impl SandboxSpec {
@@ -23,7 +26,8 @@ impl SandboxSpec {
         }
         self.resources.check()?;
         check_labels("labels", &self.labels)?;
-        check_labels("annotations", &self.annotations)
+        check_labels("annotations", &self.annotations)?;
+        check_length(self)
     }
 }
 
@@ -52,14 +56,16 @@ impl ContainerSpec {
             check_absolute("log_path", path)?;
         }
         check_labels("labels", &self.labels)?;
-        check_labels("annotations", &self.annotations)
+        check_labels("annotations", &self.annotations)?;
+        check_length(self)
     }
 }
 
 impl ExecSpec {
     /// Checks every field.
     pub fn check(&self) -> Result<()> {
-        self.process.check()
+        self.process.check()?;
+        check_length(self)
     }
 }
 
@@ -180,6 +186,15 @@ impl Rlimit {
     }
 }
 
+/// Checks the size of a whole spec: what is taken once must fit into every answer that lists it.
+fn check_length(spec: &impl Serialize) -> Result<()> {
+    let length = codec::encode_body(spec).map_err(|error| Error::internal("spec", error))?.len();
+    if length <= SPEC_LENGTH_MAX {
+        return Ok(());
+    }
+    Err(Error::invalid("spec", format!("{length} bytes"), format!("at most {SPEC_LENGTH_MAX} bytes in all")))
+}
+
 /// Checks the shape of a user: an all-digit part must be a number that fits, and is never taken as a name.
 fn check_user(user: &str) -> Result<()> {
     let refuse = || {
@@ -206,12 +221,15 @@ fn check_user(user: &str) -> Result<()> {
 }
 
 fn check_absolute(field: &str, path: &Path) -> Result<()> {
-    let text = path.to_string_lossy();
     let plain = path.components().all(|part| !matches!(part, Component::ParentDir));
-    if path.is_absolute() && plain && !text.contains('\0') && text.len() < 4_096 {
+    // Records, the admin RPC and configuration files hold text.
+    let text = path.to_str().filter(|text| !text.contains('\0') && text.len() < PATH_LENGTH_MAX);
+    if path.is_absolute() && plain && text.is_some() {
         return Ok(());
     }
-    Err(Error::invalid(field, quoted(&text), "an absolute path without \"..\", shorter than 4096 bytes"))
+    let shown = quoted(&path.to_string_lossy());
+    let expected = format!("an absolute path in UTF-8, without \"..\", shorter than {PATH_LENGTH_MAX} bytes");
+    Err(Error::invalid(field, shown, expected))
 }
 
 fn check_strings<'a>(field: &str, strings: impl Iterator<Item = &'a str>) -> Result<()> {

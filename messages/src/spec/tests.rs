@@ -1,5 +1,8 @@
 //! What specs take and refuse, and that each refusal names its field.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use rstest::rstest;
 
 use super::*;
@@ -41,6 +44,8 @@ fn every_refusal_names_its_field() {
         ("rlimits", Box::new(|s| s.rlimits.push(Rlimit { name: "FILES".into(), soft: 1, hard: 1 }))),
         ("rlimits.NOFILE", Box::new(|s| s.rlimits.push(Rlimit { name: "NOFILE".into(), soft: 2, hard: 1 }))),
         ("log_path", Box::new(|s| s.log_path = Some("log".into()))),
+        ("log_path", Box::new(|s| s.log_path = Some(OsStr::from_bytes(b"/a\xff").into()))),
+        ("spec", Box::new(|s| s.process.command = vec!["x".repeat(100_000); 40])),
         (
             "mounts[0].target",
             Box::new(|s| {

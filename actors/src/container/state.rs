@@ -1,0 +1,771 @@
+//! The pure state of a container: every decision about it, with no clock and no IO. `lifecycle`, `stop`,
+//! `removal`, `execs` and `adoption` hold the decisions of one kind each.
+
+mod adoption;
+mod execs;
+mod lifecycle;
+mod removal;
+mod stop;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use mainstay_messages::container::IfRunning;
+use mainstay_messages::error::Kind;
+use mainstay_messages::event::{Fact, Subject, What};
+use mainstay_messages::journal::{Change, Commit};
+use mainstay_messages::process::UnknownReason;
+use mainstay_messages::record::{Activity, ContainerPhase, ContainerRecord, ContainerSnapshot};
+use mainstay_messages::router::ExitReceipt;
+use mainstay_messages::spec::{ContainerSpec, ExecSpec, WindowSize};
+use mainstay_messages::supervisor::{SignalScope, TaskKnowledge, TaskState};
+use mainstay_messages::{
+    ContainerId, Error, ExecId, Exit, ExitStatus, ProcessIdentity, Result, Signal, Timestamp,
+};
+
+use crate::call::CallId;
+use crate::machine::{Durability, Machine, Now, Outcome, Plan, Write};
+
+pub use execs::{
+    EXEC_ENDED_REMEMBERED_MAX, EXEC_HISTORY_MAX, EXEC_ORPHAN_MS, EXEC_QUERIES_MAX, EXECS_MAX, Execs,
+};
+pub use removal::{DELETE_RETRY_MAX_MS, DELETE_RETRY_MS};
+pub use stop::{KILL_RETRY_MAX_MS, KILL_RETRY_MS, STOP_ANSWER_AFTER_KILL_MS};
+pub use adoption::ADOPTED_GONE_WAIT_MS;
+
+use removal::Removal;
+use stop::Stop;
+
+/// The longest time that one timer waits, in milliseconds; longer ones are set again when it is over.
+const WAKE_AFTER_MAX_MS: u64 = 3_600_000;
+
+/// A container. The diagram of its phases is in [`super`].
+///
+/// Invariants:
+/// 1. An exit, once latched, never changes.
+/// 2. With an exit the phase is Exited or Removing; never Running again.
+/// 3. Without an exit the phase is never Exited.
+/// 4. Whoever asked to stop waits in `stop` or `removal`, and only while there is no exit or a removal is going on.
+/// 5. A stop that has begun has a time at which it kills, and one that kills has a next attempt.
+/// 6. At most one deletion of the task is under way.
+/// 7. Live execs never exceed [`EXECS_MAX`], ended ones that are shown never [`EXEC_HISTORY_MAX`].
+#[derive(Clone, Debug)]
+pub struct State {
+    record: Arc<ContainerRecord>,
+    standing: Standing,
+    durability: Durability,
+    flight: Flight,
+    adoption: Adoption,
+    /// Who waits for it to be created.
+    makers: Vec<CallId>,
+    /// Who waits for it to be started.
+    starters: Vec<CallId>,
+    starting_since: Timestamp,
+    stop: Option<Stop>,
+    removal: Option<Removal>,
+    deletion: Deletion,
+    execs: Arc<Execs>,
+}
+
+/// What the store knows of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing yet: its sandbox has not admitted it, or its record is being written.
+    Proposed,
+    /// Its record.
+    Recorded,
+    /// Nothing any more, or it is about to.
+    Deleted,
+}
+
+/// The call under way that makes or starts PID 1. There is at most one of each in the life of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flight {
+    None,
+    Admit,
+    Create,
+    Start,
+}
+
+/// Whether it is known what became of the task since the actor began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Adoption {
+    /// It is, or the task was made by this actor.
+    Settled,
+    /// The answer is awaited; commands wait with it.
+    Waiting,
+    /// The task is gone; its exit may still be reported. If it is not, this is the reason.
+    Gone(UnknownReason),
+}
+
+/// Where the removal of the task from its shim is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Deletion {
+    NotAsked,
+    Asked { failures: u32 },
+    Waiting { failures: u32 },
+    Done,
+}
+
+/// Whatever can happen to a container.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// Make it, or join the making of it.
+    Create {
+        /// Who asks.
+        call: CallId,
+        /// What for.
+        spec: Box<ContainerSpec>,
+    },
+    /// Let it run.
+    Start {
+        /// Who asks.
+        call: CallId,
+    },
+    /// Stop it.
+    Stop {
+        /// Who asks.
+        call: CallId,
+        /// With this signal.
+        signal: Option<Signal>,
+        /// And this time until SIGKILL.
+        grace_ms: Option<u64>,
+    },
+    /// Send it a signal.
+    Kill {
+        /// Who asks.
+        call: CallId,
+        /// Which signal.
+        signal: Signal,
+    },
+    /// Remove it.
+    Remove {
+        /// Who asks.
+        call: CallId,
+        /// And if it runs?
+        running: IfRunning,
+    },
+    /// Run another process in it.
+    Exec {
+        /// Who asks.
+        call: CallId,
+        /// The new exec's id.
+        id: ExecId,
+        /// What to run.
+        spec: Box<ExecSpec>,
+    },
+    /// Send a signal to an exec.
+    KillExec {
+        /// Who asks.
+        call: CallId,
+        /// Which exec.
+        id: ExecId,
+        /// Which signal.
+        signal: Signal,
+    },
+    /// Change the size of a terminal.
+    Resize {
+        /// Who asks.
+        call: CallId,
+        /// Which exec; none for PID 1.
+        exec: Option<ExecId>,
+        /// The new size.
+        size: WindowSize,
+    },
+    /// Open its log again.
+    ReopenLog {
+        /// Who asks.
+        call: CallId,
+    },
+    /// Measure it.
+    Measure {
+        /// Who asks.
+        call: CallId,
+    },
+    /// A process of it ended.
+    Exit {
+        /// Who reports it.
+        call: CallId,
+        /// Which exec; none for PID 1.
+        exec: Option<ExecId>,
+        /// How.
+        exit: Exit,
+    },
+    /// What the sandbox, or the shim, says about a task that an earlier actor made.
+    Adopt(Knowledge),
+    /// The sandbox's answer.
+    Admitted(Result<()>),
+    /// The shim's answer to the creation.
+    TaskCreated(Result<ProcessIdentity>),
+    /// The shim's answer to the start.
+    TaskStarted(Result<Timestamp>),
+    /// The shim's answer to the deletion.
+    TaskDeleted(Result<()>),
+    /// The shim's answer to the start of an exec: its process id.
+    ExecStarted(ExecId, Result<u32>),
+    /// The answer to a query about PID 1 or an exec.
+    Queried(Option<ExecId>, Result<TaskKnowledge>),
+    /// What the journal says about execs of earlier actors.
+    JournalSearched(Result<ExecLore>),
+    /// A timer.
+    Woke(Wake),
+    /// Go on with the removal, if nothing stands against it.
+    Dismantle,
+    /// A write that had failed is durable.
+    Written,
+}
+
+/// What is known of the task of an adopted container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Knowledge {
+    /// Its shim knows it.
+    Task(TaskState),
+    /// Its shim answers, and does not know it.
+    NotKnown(UnknownReason),
+    /// There is no shim; exits may still be reported from its records.
+    ShimGone(UnknownReason),
+    /// Nobody answers.
+    Unreachable(String),
+}
+
+/// What the journal says about the execs of a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExecLore {
+    /// Those that were started and have no terminal fact: when, and their process id.
+    pub open: Vec<(ExecId, Timestamp, Option<u32>)>,
+    /// Those that have one.
+    pub ended: Vec<ExecId>,
+}
+
+/// A timer, with what it was set for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// The grace of a stop is over.
+    StopDeadline {
+        /// The deadline that it was set for.
+        deadline_ms: u64,
+    },
+    /// Kill again.
+    KillAgain {
+        /// The attempt that it follows.
+        attempt: u32,
+    },
+    /// Answer those who wait too long for a kill.
+    AnswerStops,
+    /// Ask for the deletion again.
+    DeleteAgain,
+    /// Look after execs that were not reported.
+    Orphans,
+    /// The exit of a task whose shim is gone was not reported.
+    GoneUnreported,
+}
+
+/// Whatever a container wants to have done.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Answer calls.
+    Answer {
+        /// Which.
+        calls: Vec<CallId>,
+        /// With what.
+        answer: Result<Answer>,
+    },
+    /// Answer calls with success if the write worked, else with the store's error.
+    Confirm {
+        /// Which.
+        calls: Vec<CallId>,
+    },
+    /// Answer the report of an exit: settled if the write worked, else pending.
+    Receipt {
+        /// Which.
+        call: CallId,
+    },
+    /// Ask another actor; the answer comes back as an input.
+    Ask(Ask),
+    /// Ask the supervisor; the answer goes to the caller.
+    Forward {
+        /// The caller.
+        call: CallId,
+        /// What is asked.
+        what: Forward,
+    },
+    /// Set a timer.
+    Wake {
+        /// When.
+        after_ms: u64,
+        /// What for.
+        wake: Wake,
+    },
+    /// Write a fact on which no state depends.
+    Note(What),
+    /// Feed an input back, after everything else.
+    Again(Input),
+    /// It is gone: readers, the router and the sandbox are told, then the calls are answered. Only if the
+    /// write worked; else the calls are answered with the store's error.
+    Retire {
+        /// Whom to answer then.
+        calls: Vec<CallId>,
+    },
+    /// It never came to be: the router is told, then the calls are answered with this error, or with that of
+    /// the store when there is none.
+    Abandon {
+        /// Whom to answer then.
+        calls: Vec<CallId>,
+        /// Why.
+        error: Option<Error>,
+    },
+}
+
+/// What is asked of others.
+#[derive(Clone, Debug)]
+pub enum Ask {
+    /// The sandbox: may it come into being?
+    Admit,
+    /// The shim: set up PID 1.
+    Create,
+    /// The shim: let it run.
+    Start,
+    /// The shim: send a signal.
+    Signal {
+        /// To an exec; none for PID 1.
+        exec: Option<ExecId>,
+        /// Which.
+        signal: Signal,
+        /// To whom.
+        scope: SignalScope,
+        /// Why, for the journal.
+        cause: &'static str,
+    },
+    /// The shim: remove the task.
+    Delete,
+    /// The shim: run an exec.
+    Exec {
+        /// Its id.
+        id: ExecId,
+        /// What to run.
+        spec: Box<ExecSpec>,
+    },
+    /// The shim: what is known of PID 1 or an exec?
+    Query {
+        /// Which exec; none for PID 1.
+        exec: Option<ExecId>,
+    },
+    /// The journal: what became of the execs of earlier actors?
+    SearchJournal,
+}
+
+/// What is passed on to the supervisor.
+#[derive(Clone, Debug)]
+pub enum Forward {
+    /// A signal, to an exec or PID 1.
+    Signal {
+        /// Which exec; none for PID 1.
+        exec: Option<ExecId>,
+        /// Which signal.
+        signal: Signal,
+    },
+    /// A new size.
+    Resize {
+        /// Which exec; none for PID 1.
+        exec: Option<ExecId>,
+        /// The size.
+        size: WindowSize,
+    },
+    /// Open the log again.
+    ReopenLog,
+    /// Measure.
+    Measure,
+}
+
+/// A good answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Done.
+    Done,
+    /// The container is made.
+    Created(ContainerId),
+    /// The exec runs.
+    Exec(ExecId),
+    /// What became of the report of an exit.
+    Receipt(ExitReceipt),
+}
+
+/// A plan in the making.
+struct Draft {
+    before: Arc<ContainerRecord>,
+    next: State,
+    now: Now,
+    facts: Vec<Fact>,
+    effects: Vec<Effect>,
+}
+
+impl State {
+    /// A container that is to be made.
+    pub fn proposed(record: ContainerRecord) -> Self {
+        Self::new(record, Standing::Proposed, Adoption::Settled, Execs::default())
+    }
+
+    /// A container whose record was found in the store: what became of its task is asked first.
+    pub fn recovered(record: ContainerRecord) -> Self {
+        Self::new(record, Standing::Recorded, Adoption::Waiting, Execs::of_an_earlier_actor())
+    }
+
+    /// A container whose row in the store cannot be read: it is Unknown until it is removed.
+    pub fn damaged(record: ContainerRecord) -> Self {
+        Self::new(record, Standing::Recorded, Adoption::Settled, Execs::of_an_earlier_actor())
+    }
+
+    fn new(record: ContainerRecord, standing: Standing, adoption: Adoption, execs: Execs) -> Self {
+        Self {
+            starting_since: record.created_at,
+            record: Arc::new(record),
+            standing,
+            durability: Durability::Written,
+            flight: Flight::None,
+            adoption,
+            makers: Vec::new(),
+            starters: Vec::new(),
+            stop: None,
+            removal: None,
+            deletion: Deletion::NotAsked,
+            execs: Arc::new(execs),
+        }
+    }
+
+    /// Its record, as memory has it.
+    pub fn record(&self) -> &ContainerRecord {
+        &self.record
+    }
+
+    /// What the store knows of it.
+    pub fn standing(&self) -> Standing {
+        self.standing
+    }
+
+    /// Its execs.
+    pub fn execs(&self) -> &Arc<Execs> {
+        &self.execs
+    }
+
+    /// What readers see.
+    pub fn snapshot(&self) -> ContainerSnapshot {
+        ContainerSnapshot { record: ContainerRecord::clone(&self.record), activity: self.activity() }
+    }
+
+    /// Whether readers see any difference.
+    pub fn looks_like(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.record, &other.record) && self.activity() == other.activity()
+    }
+
+    /// What is going on with it.
+    pub fn activity(&self) -> Option<Activity> {
+        let activity = |operation: &str, step: String, since| {
+            Some(Activity { operation: operation.to_owned(), step, since })
+        };
+        let behind = match self.durability {
+            Durability::Written => "",
+            Durability::Behind => "; the store does not take the change, which is written again and again",
+        };
+        if let Some(removal) = &self.removal {
+            return activity("remove", format!("{}{behind}", self.removal_step(removal)), removal.since);
+        }
+        if let Some(stop) = &self.stop {
+            return activity("stop", format!("{}{behind}", stop.step()), stop.since);
+        }
+        match (self.record.phase, self.flight) {
+            (ContainerPhase::Creating, Flight::Admit) => {
+                activity("create", "ask the pod".to_owned(), self.record.created_at)
+            }
+            (ContainerPhase::Creating, _) => {
+                activity("create", "set up the process".to_owned(), self.record.created_at)
+            }
+            (ContainerPhase::Starting, _) => {
+                activity("start", format!("let the process run{behind}"), self.starting_since)
+            }
+            _ if self.durability == Durability::Behind => {
+                activity("write", behind.trim_start_matches("; ").to_owned(), self.record.created_at)
+            }
+            _ => None,
+        }
+    }
+
+    fn id(&self) -> String {
+        self.record.id.to_string()
+    }
+
+    fn phase(&self) -> ContainerPhase {
+        self.record.phase
+    }
+
+    fn ended(&self) -> Option<&Exit> {
+        self.record.exit.as_ref()
+    }
+
+    fn draft(&self, now: Now) -> Draft {
+        Draft {
+            before: Arc::clone(&self.record),
+            next: self.clone(),
+            now,
+            facts: Vec::new(),
+            effects: Vec::new(),
+        }
+    }
+
+    fn wrong_phase(&self, call: CallId, operation: &str, needed: &str) -> Outcome<Self> {
+        let error = Error::WrongPhase {
+            kind: Kind::Container,
+            id: self.id(),
+            phase: self.phase().to_string(),
+            operation: operation.to_owned(),
+            needed: needed.to_owned(),
+        };
+        Outcome::Deny { call, error }
+    }
+
+    fn terminating(&self) -> Error {
+        Error::Terminating { kind: Kind::Container, id: self.id() }
+    }
+
+    /// The decision about an input while nothing of the container is left but its actor.
+    fn decide_deleted(&self, input: Input) -> Outcome<Self> {
+        match input {
+            Input::Stop { call, .. } | Input::Remove { call, .. } => {
+                // A removal that is not durable yet is answered when it is.
+                if self.durability == Durability::Behind {
+                    return self.wait_for_removal(call);
+                }
+                Outcome::Ignore { call: Some(call), why: "already gone" }
+            }
+            Input::Kill { call, .. } | Input::KillExec { call, .. } => {
+                Outcome::Ignore { call: Some(call), why: "already gone" }
+            }
+            Input::Exit { call, .. } => Outcome::Ignore { call: Some(call), why: "already torn down" },
+            Input::Create { call, .. }
+            | Input::Start { call }
+            | Input::Exec { call, .. }
+            | Input::Resize { call, .. }
+            | Input::ReopenLog { call }
+            | Input::Measure { call } => Outcome::Deny { call, error: self.terminating() },
+            Input::Written => self.retire(),
+            _ => Outcome::Ignore { call: None, why: "already gone" },
+        }
+    }
+}
+
+impl Machine for State {
+    type Input = Input;
+    type Effect = Effect;
+
+    fn decide(&self, input: Input, now: Now) -> Outcome<Self> {
+        if self.standing == Standing::Deleted {
+            return self.decide_deleted(input);
+        }
+        match input {
+            Input::Create { call, spec } => self.create(call, &spec, now),
+            Input::Admitted(result) => self.admitted(result, now),
+            Input::TaskCreated(result) => self.task_created(result, now),
+            Input::Start { call } => self.start(call, now),
+            Input::TaskStarted(result) => self.task_started(result, now),
+            Input::Exit { call, exec: None, exit } => self.exit_seen(call, exit, now),
+            Input::Exit { call, exec: Some(id), exit } => self.exec_exit_seen(call, &id, exit, now),
+            Input::Stop { call, signal, grace_ms } => self.stop(call, signal, grace_ms, now),
+            Input::Kill { call, signal } => self.kill(call, signal),
+            Input::Remove { call, running } => self.remove(call, running, now),
+            Input::TaskDeleted(result) => self.task_deleted(result, now),
+            Input::Dismantle => self.dismantle(now),
+            Input::Exec { call, id, spec } => self.exec(call, id, spec, now),
+            Input::ExecStarted(id, result) => self.exec_started(&id, result, now),
+            Input::KillExec { call, id, signal } => self.kill_exec(call, &id, signal),
+            Input::Resize { call, exec, size } => self.resize(call, exec, size),
+            Input::ReopenLog { call } => self.forward_while_running(call, "reopening the log", Forward::ReopenLog),
+            Input::Measure { call } => self.forward_while_running(call, "measuring", Forward::Measure),
+            Input::Adopt(knowledge) => self.adopt(knowledge, now),
+            Input::Queried(None, result) => self.queried(result, now),
+            Input::Queried(Some(id), result) => self.exec_queried(&id, result, now),
+            Input::JournalSearched(result) => self.journal_searched(result, now),
+            Input::Woke(wake) => self.woke(wake, now),
+            Input::Written => Outcome::Ignore { call: None, why: "the store has caught up" },
+        }
+    }
+
+    fn holds(&self, input: &Input) -> bool {
+        let command = matches!(
+            input,
+            Input::Create { .. }
+                | Input::Start { .. }
+                | Input::Stop { .. }
+                | Input::Kill { .. }
+                | Input::Remove { .. }
+                | Input::Exec { .. }
+                | Input::KillExec { .. }
+                | Input::Resize { .. }
+                | Input::ReopenLog { .. }
+                | Input::Measure { .. }
+        );
+        command && self.adoption != Adoption::Settled && self.standing != Standing::Deleted
+    }
+
+    fn written() -> Input {
+        Input::Written
+    }
+
+    fn set_durability(&mut self, durability: Durability) {
+        self.durability = durability;
+    }
+
+    fn truth(&self) -> Change {
+        match self.standing {
+            Standing::Recorded => Change::PutContainer(Box::new(ContainerRecord::clone(&self.record))),
+            Standing::Proposed | Standing::Deleted => Change::DeleteContainer(self.record.id.clone()),
+        }
+    }
+}
+
+impl State {
+    fn woke(&self, wake: Wake, now: Now) -> Outcome<Self> {
+        match wake {
+            Wake::StopDeadline { deadline_ms } => self.stop_deadline(deadline_ms, now),
+            Wake::KillAgain { attempt } => self.kill_again(attempt, now),
+            Wake::AnswerStops => self.answer_stops(now),
+            Wake::DeleteAgain => self.delete_again(now),
+            Wake::Orphans => self.look_after_orphans(now),
+            Wake::GoneUnreported => self.gone_unreported(now),
+        }
+    }
+
+    /// Passes a call on that makes sense only while there is a PID 1.
+    fn forward_while_running(&self, call: CallId, operation: &str, what: Forward) -> Outcome<Self> {
+        match self.phase() {
+            ContainerPhase::Created
+            | ContainerPhase::Starting
+            | ContainerPhase::Running
+            | ContainerPhase::Stopping
+            | ContainerPhase::Unknown => forward(call, what),
+            _ => self.wrong_phase(call, operation, "created or running"),
+        }
+    }
+
+    fn kill(&self, call: CallId, signal: Signal) -> Outcome<Self> {
+        if self.ended().is_some() {
+            return Outcome::Ignore { call: Some(call), why: "its process has ended" };
+        }
+        match self.phase() {
+            ContainerPhase::Creating => self.wrong_phase(call, "sending a signal", "created or running"),
+            _ => forward(call, Forward::Signal { exec: None, signal }),
+        }
+    }
+
+    fn resize(&self, call: CallId, exec: Option<ExecId>, size: WindowSize) -> Outcome<Self> {
+        if let Some(id) = &exec
+            && let Some(refusal) = self.refuse_exec_unless_live(call, id, "resizing its terminal")
+        {
+            return refusal;
+        }
+        self.forward_while_running(call, "resizing its terminal", Forward::Resize { exec, size })
+    }
+}
+
+/// Nothing changes; the supervisor's answer goes to the caller.
+fn forward(call: CallId, what: Forward) -> Outcome<State> {
+    Outcome::Accept(Plan { next: None, write: None, effects: vec![Effect::Forward { call, what }] })
+}
+
+impl Draft {
+    fn record(&mut self) -> &mut ContainerRecord {
+        Arc::make_mut(&mut self.next.record)
+    }
+
+    /// Writes the record even where it is the same: the store may not have it.
+    fn touch(&mut self) {
+        self.record();
+    }
+
+    fn subject(&self) -> Subject {
+        Subject::container(&self.before.sandbox, &self.before.id)
+    }
+
+    fn fact(&mut self, what: What) {
+        let subject = self.subject();
+        self.facts.push(Fact { at: self.now.wall, subject, what });
+    }
+
+    fn commanded(&mut self, command: &str, detail: impl Into<String>) {
+        self.fact(What::Commanded { command: command.to_owned(), detail: detail.into() });
+    }
+
+    fn exec_fact(&mut self, id: &ExecId, what: What) {
+        let subject = Subject::exec(&self.before.sandbox, &self.before.id, id);
+        self.facts.push(Fact { at: self.now.wall, subject, what });
+    }
+
+    fn effect(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+
+    fn ask(&mut self, ask: Ask) {
+        self.effects.push(Effect::Ask(ask));
+    }
+
+    fn wake(&mut self, after_ms: u64, wake: Wake) {
+        self.effects.push(Effect::Wake { after_ms: after_ms.min(WAKE_AFTER_MAX_MS), wake });
+    }
+
+    /// Answers, unless nobody waits.
+    fn answer(&mut self, calls: Vec<CallId>, answer: Result<Answer>) {
+        if !calls.is_empty() {
+            self.effects.push(Effect::Answer { calls, answer });
+        }
+    }
+
+    fn commit(&mut self) -> Commit {
+        let changes = match Arc::ptr_eq(&self.before, &self.next.record) {
+            true => Vec::new(),
+            false => vec![Change::PutContainer(Box::new(ContainerRecord::clone(&self.next.record)))],
+        };
+        Commit { changes, facts: std::mem::take(&mut self.facts) }
+    }
+
+    /// Changes nothing when the write fails.
+    fn or_refuse(mut self, refusal: Vec<Effect>) -> Outcome<State> {
+        let commit = self.commit();
+        self.plan(Some(Write::Refuse { commit, refusal }))
+    }
+
+    /// Changes memory even when the write fails. Without anything to write it is done at once.
+    fn go_on(mut self) -> Outcome<State> {
+        let commit = self.commit();
+        let write = (commit != Commit::default()).then_some(Write::GoOn { commit });
+        self.plan(write)
+    }
+
+    /// Changes only what the store does not know of.
+    fn in_memory(self) -> Outcome<State> {
+        self.plan(None)
+    }
+
+    fn plan(self, write: Option<Write<Effect>>) -> Outcome<State> {
+        Outcome::Accept(Plan { next: Some(self.next), write, effects: self.effects })
+    }
+}
+
+/// Whether an error says for certain that nothing was done. After any other the work may have been done.
+fn is_definite(error: &Error) -> bool {
+    !matches!(
+        error,
+        Error::DeadlineExceeded { .. } | Error::Unavailable { .. } | Error::Internal { .. } | Error::InProgress { .. }
+    )
+}
+
+/// An error of the shim, naming the container where it does not yet.
+fn naming(id: &ContainerId, error: Error) -> Error {
+    match error {
+        Error::StartFailed { reason } => Error::StartFailed { reason: format!("container {id}: {reason}") },
+        other => other,
+    }
+}
+
+/// Whether an exit says that the process never ran.
+fn never_ran(exit: &Exit) -> bool {
+    matches!(exit.status, ExitStatus::StartError { .. })
+}

@@ -1,0 +1,139 @@
+//! A container that was found in the store: what its shim says decides where it stands.
+//!
+//! | record \ shim | created | running | ended | not known, or no shim |
+//! |---|---|---|---|---|
+//! | Creating | Created | Running | Exited | never made: deleted (P4) |
+//! | Created, Starting | Created | Running | Exited | Exited, Unknown |
+//! | Running | Created | Running | Exited | Exited, Unknown |
+//! | Stopping | killed | the stop goes on | Exited | Exited, Unknown |
+//! | Removing | the removal goes on | … | … | … |
+//! | Exited | Exited | Exited | Exited | Exited |
+//!
+//! While nobody answers it is Unknown; any later answer puts it where it belongs.
+
+use mainstay_messages::event::What;
+use mainstay_messages::process::UnknownReason;
+use mainstay_messages::record::ContainerPhase;
+use mainstay_messages::supervisor::{TaskState, TaskStatus};
+use mainstay_messages::{Exit, ProcessIdentity};
+
+use super::removal::Removal;
+use super::{Adoption, Draft, Effect, Input, Knowledge, State, Wake};
+use crate::machine::{Now, Outcome};
+
+/// Time for the exit of a task whose shim is gone to be reported from the shim's records, in milliseconds.
+pub const ADOPTED_GONE_WAIT_MS: u64 = 5_000;
+
+impl State {
+    pub(super) fn adopt(&self, knowledge: Knowledge, now: Now) -> Outcome<Self> {
+        let open = self.adoption == Adoption::Waiting || self.phase() == ContainerPhase::Unknown;
+        if !open || self.removal.is_some() {
+            return Outcome::Ignore { call: None, why: "it knows where it stands" };
+        }
+        let mut draft = self.draft(now);
+        draft.next.adoption = Adoption::Settled;
+        if self.phase() == ContainerPhase::Removing {
+            draft.resume_removal();
+            return draft.go_on();
+        }
+        if self.ended().is_some() {
+            return draft.in_memory();
+        }
+        match knowledge {
+            Knowledge::Task(task) => draft.follow(task),
+            Knowledge::NotKnown(reason) | Knowledge::ShimGone(reason @ UnknownReason::HostRebooted) => {
+                draft.lost(reason);
+            }
+            Knowledge::ShimGone(reason) => {
+                draft.next.adoption = Adoption::Gone(reason);
+                draft.wake(ADOPTED_GONE_WAIT_MS, Wake::GoneUnreported);
+            }
+            Knowledge::Unreachable(reason) => return draft.unreachable(reason),
+        }
+        draft.go_on()
+    }
+
+    pub(super) fn gone_unreported(&self, now: Now) -> Outcome<Self> {
+        let Adoption::Gone(reason) = self.adoption else {
+            return Outcome::Ignore { call: None, why: "its exit was reported" };
+        };
+        let mut draft = self.draft(now);
+        draft.next.adoption = Adoption::Settled;
+        draft.lost(reason);
+        draft.go_on()
+    }
+}
+
+impl Draft {
+    /// Its shim knows it.
+    fn follow(&mut self, task: TaskState) {
+        let stopping = self.next.phase() == ContainerPhase::Stopping || self.next.record.stop_by.is_some();
+        match task.status {
+            TaskStatus::Exited(exit) => self.latch(exit),
+            TaskStatus::Created => {
+                self.identify(task.process);
+                match stopping {
+                    true => self.force_stop("stop"),
+                    false => self.record().phase = ContainerPhase::Created,
+                }
+            }
+            TaskStatus::Running => {
+                self.identify(task.process);
+                if self.next.record.started_at.is_none() {
+                    // When exactly it was started, nobody knows any more.
+                    let at = self.now.wall;
+                    self.started(at);
+                }
+                match stopping {
+                    true => self.resume_stop(),
+                    false if self.next.phase() != ContainerPhase::Running => {
+                        self.record().phase = ContainerPhase::Running;
+                    }
+                    false => {}
+                }
+            }
+        }
+    }
+
+    fn identify(&mut self, process: Option<ProcessIdentity>) {
+        let Some(process) = process else { return };
+        if self.next.record.process.is_none() {
+            self.fact(What::ContainerPrepared { pid: process.pid });
+        }
+        if self.next.record.process.as_ref() != Some(&process) {
+            self.record().process = Some(process);
+        }
+    }
+
+    /// Nobody knows it any more.
+    fn lost(&mut self, reason: UnknownReason) {
+        let never_made = self.next.record.process.is_none() && self.next.record.started_at.is_none();
+        if never_made {
+            let step = "create".to_owned();
+            let outcome = "the runtime ended while it was being made".to_owned();
+            self.fact(What::Undone { step, outcome });
+            self.resume_removal();
+        } else {
+            let at = self.now.wall;
+            self.latch(Exit::unknown(reason, at));
+        }
+    }
+
+    fn resume_removal(&mut self) {
+        self.next.removal = Some(Removal::new(self.now.wall));
+        if self.next.phase() != ContainerPhase::Removing {
+            self.record().phase = ContainerPhase::Removing;
+        }
+        self.effect(Effect::Again(Input::Dismantle));
+    }
+
+    /// Nobody answers. Readers see that; the store keeps what was last known.
+    fn unreachable(mut self, reason: String) -> Outcome<State> {
+        if self.next.phase() == ContainerPhase::Unknown {
+            return Outcome::Ignore { call: None, why: "still nobody answers" };
+        }
+        self.record().phase = ContainerPhase::Unknown;
+        self.effect(Effect::Note(What::ContainerUnknown { reason }));
+        self.in_memory()
+    }
+}

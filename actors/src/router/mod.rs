@@ -1,0 +1,492 @@
+//! The router: who exists, under which name and at which address; where every command and every exit goes.
+//!
+//! ```text
+//!  RunSandbox, CreateContainer ─► name taken? ── yes ─► join its holder
+//!                                      └─ no ──► register, then start the actor, then hand the call over
+//!  Routed<M> ───────────────────► registered? ── yes ─► hand the call over: the child answers the caller
+//!                                      └─ no ──► success where the message says so, else NotFound
+//!  TaskExited ──────────────────► deliver │ park │ absorb │ ask, then unclaimed        (state/exits.rs)
+//!  ChildLost ───────────────────► load its record, start it again        (limited in time, state.rs)
+//! ```
+//!
+//! It owns names, addresses, parked exits and tombstones. It never waits for a child, keeps no state of an
+//! object, and never decides what an object does. Registration comes before anything runs, so an exit always
+//! finds its container, a tombstone or a parking place.
+
+mod recover;
+mod restart;
+mod route;
+pub mod state;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use actix::fut::wrap_future;
+use actix::{Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler};
+use mainstay_messages::error::Kind;
+use mainstay_messages::event::{Fact, Subject, What};
+use mainstay_messages::journal::Commit;
+use mainstay_messages::record::{ContainerRecord, SandboxRecord};
+use mainstay_messages::router::{
+    Child, CreateContainer, Deregister, ExitReceipt, RunSandbox, ShimDied, TaskExited, TaskKey,
+};
+use mainstay_messages::supervisor::QueryTask;
+use mainstay_messages::{ContainerId, Error, Exit, Result, SandboxId};
+
+pub use recover::Recover;
+#[cfg(feature = "faults")]
+pub use route::{PoisonContainer, PoisonSandbox};
+pub use route::{Routable, Routed};
+pub(crate) use route::AdoptContainer;
+
+use crate::call::{Handover, Inbox, Reply, ask};
+use crate::container::{self, CONTAINER_INBOX_MAX, CONTAINER_INBOX_RESERVED, Container};
+use crate::machine::COMMIT_TIMEOUT_MS;
+use crate::sandbox::{self, SANDBOX_INBOX_MAX, SANDBOX_INBOX_RESERVED, Sandbox};
+use crate::ticket::Ticket;
+use crate::world::World;
+use route::private::{Passed, ToContainer, ToSandbox};
+use route::{Absence, Delivery, Rank, Target};
+use state::{Exits, Fate, Life, NameKey, Registry, Repetition, Verdict};
+
+/// The most sandboxes.
+pub const SANDBOXES_MAX: usize = 16_384;
+/// Time between looks at parked exits, in milliseconds.
+const PARK_CHECK_MS: u64 = 1_000;
+/// Time for the supervisor to say what it knows of a process, in milliseconds.
+pub(crate) const QUERY_TIMEOUT_MS: u64 = 10_000;
+/// Messages that wait for the router without their senders having to wait as well.
+const MAILBOX_LENGTH: usize = 4_096;
+
+/// See the module.
+pub struct Router {
+    registry: Registry,
+    exits: Exits,
+    sandboxes: HashMap<SandboxId, Link<Sandbox>>,
+    containers: HashMap<ContainerId, Link<Container>>,
+    watch: Watch,
+    world: World,
+}
+
+/// Where a child is reached.
+struct Link<A: Actor> {
+    addr: Addr<A>,
+    inbox: Inbox,
+}
+
+/// Whether a timer looks after the parked exits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watch {
+    Off,
+    Set,
+}
+
+impl<A: Actor> Clone for Link<A> {
+    fn clone(&self) -> Self {
+        Self { addr: self.addr.clone(), inbox: self.inbox.clone() }
+    }
+}
+
+impl Router {
+    /// A router without children.
+    pub(crate) fn new(world: World) -> Self {
+        Self {
+            registry: Registry::default(),
+            exits: Exits::default(),
+            sandboxes: HashMap::new(),
+            containers: HashMap::new(),
+            watch: Watch::Off,
+            world,
+        }
+    }
+
+    /// Starts the actor of a sandbox that is registered.
+    fn start_sandbox(
+        &mut self,
+        machine: sandbox::state::State,
+        generation: u32,
+        ctx: &mut Context<Self>,
+    ) -> Link<Sandbox> {
+        let id = machine.record().id.clone();
+        let router = ctx.address();
+        let links = sandbox::Links {
+            stop_container: router.clone().recipient(),
+            remove_container: router.clone().recipient(),
+            adopt_container: router.clone().recipient(),
+            deregister: router.clone().recipient(),
+        };
+        let ticket = Ticket::new(Child::Sandbox(id.clone()), generation, router.recipient());
+        let inbox = Inbox::default();
+        let addr = Sandbox::new(machine, inbox.clone(), ticket, links, self.world.clone()).start();
+        let link = Link { addr, inbox };
+        self.sandboxes.insert(id, link.clone());
+        link
+    }
+
+    /// Starts the actor of a container that is registered, and gives it the exits that waited for it.
+    fn start_container(
+        &mut self,
+        machine: container::state::State,
+        generation: u32,
+        ctx: &mut Context<Self>,
+    ) -> Link<Container> {
+        let id = machine.record().id.clone();
+        let router = ctx.address();
+        let links =
+            container::Links { admit: router.clone().recipient(), deregister: router.clone().recipient() };
+        let ticket = Ticket::new(Child::Container(id.clone()), generation, router.recipient());
+        let inbox = Inbox::default();
+        let addr = Container::new(machine, inbox.clone(), ticket, links, self.world.clone()).start();
+        let link = Link { addr, inbox };
+        self.containers.insert(id, link.clone());
+        link
+    }
+
+    /// Exits that came before the container was registered reach it now.
+    fn deliver_parked(&mut self, id: &ContainerId) {
+        let Some(link) = self.containers.get(id) else { return };
+        for (task, exit) in self.exits.claim(id) {
+            self.world.note_now(subject_of(&task), What::ExitDelivered);
+            link.addr.do_send(exit_call(task, exit, None));
+        }
+    }
+
+    fn make_sandbox(&mut self, record: SandboxRecord, ctx: &mut Context<Self>) -> Link<Sandbox> {
+        let name = NameKey::Sandbox(record.name().clone());
+        self.registry.register(Child::Sandbox(record.id.clone()), Some(name), None);
+        self.start_sandbox(sandbox::state::State::proposed(record), 0, ctx)
+    }
+
+    fn make_container(&mut self, record: ContainerRecord, ctx: &mut Context<Self>) -> Link<Container> {
+        let (id, sandbox) = (record.id.clone(), record.sandbox.clone());
+        let name = NameKey::Container(sandbox.clone(), record.name().clone());
+        self.registry.register(Child::Container(id), Some(name), Some(sandbox));
+        self.start_container(container::state::State::proposed(record), 0, ctx)
+    }
+
+    fn new_sandbox_id(&self) -> SandboxId {
+        loop {
+            let id = SandboxId::from_random(self.world.ports.ids.random());
+            if self.registry.life(&Child::Sandbox(id.clone())).is_none() {
+                return id;
+            }
+        }
+    }
+
+    fn new_container_id(&self) -> ContainerId {
+        loop {
+            let id = ContainerId::from_random(self.world.ports.ids.random());
+            if self.registry.life(&Child::Container(id.clone())).is_none() && !self.exits.is_buried(&id) {
+                return id;
+            }
+        }
+    }
+
+    /// What a call comes to whose target has no actor.
+    fn absent<M: Passed>(&self, message: &M) -> Result<M::Answer> {
+        let (child, absence) = match message.target() {
+            Target::Sandbox(id) => (Child::Sandbox(id.clone()), Absence::NeverSeen),
+            Target::Container(id) => {
+                let gone = if self.exits.is_buried(id) { Absence::Gone } else { Absence::NeverSeen };
+                (Child::Container(id.clone()), gone)
+            }
+        };
+        if let Some(life) = self.registry.life(&child) {
+            return Err(failing(&child, life));
+        }
+        let directory = self.world.publisher.directory();
+        message.when_absent(absence).ok_or_else(|| match &child {
+            Child::Sandbox(id) => directory.not_found(Kind::Sandbox, id.as_str()),
+            Child::Container(id) => directory.not_found(Kind::Container, id.as_str()),
+        })
+    }
+
+    /// Asks the supervisor about a parked exit.
+    fn ask_about(&mut self, task: TaskKey, ctx: &mut Context<Self>) {
+        let what = format!("what is known of container {} of pod {}", task.container, task.sandbox);
+        let query = QueryTask { task: task.clone() };
+        let asked = ask(self.world.supervisor.query_task.clone(), query, what, QUERY_TIMEOUT_MS);
+        let answered = wrap_future::<_, Self>(asked).map(move |answer, act, ctx| {
+            let now_ms = act.world.now().mono_ms;
+            if let Verdict::Unclaimed(exit) = act.exits.answered(&task, &answer, now_ms) {
+                act.write_unclaimed(task, exit, ctx);
+            }
+        });
+        ctx.spawn(answered);
+    }
+
+    /// Only when the fact is durable does the shim hear that it may forget the exit.
+    fn write_unclaimed(&mut self, task: TaskKey, exit: Exit, ctx: &mut Context<Self>) {
+        tracing::warn!(container = %task.container, sandbox = %task.sandbox, %exit, "nobody claims this exit");
+        let at = self.world.ports.clock.now();
+        let fact = Fact { at, subject: subject_of(&task), what: What::ExitUnclaimed { exit } };
+        let commit = Commit { changes: Vec::new(), facts: vec![fact] };
+        let what = "the store's answer to a commit of the router".to_owned();
+        let written = ask(self.world.journal.clone(), commit, what, COMMIT_TIMEOUT_MS);
+        let ended = wrap_future::<_, Self>(written).map(move |result, act, _ctx| {
+            let now_ms = act.world.now().mono_ms;
+            act.exits.written(&task, &result, now_ms);
+            if result.is_ok() {
+                act.world.counters.unclaimed.add();
+            }
+        });
+        ctx.spawn(ended);
+    }
+
+    fn watch_parked(&mut self, ctx: &mut Context<Self>) {
+        if self.watch == Watch::Set {
+            return;
+        }
+        self.watch = Watch::Set;
+        ctx.run_later(Duration::from_millis(PARK_CHECK_MS), |act, ctx| {
+            act.watch = Watch::Off;
+            let due = act.exits.due(act.world.now().mono_ms);
+            due.into_iter().for_each(|task| act.ask_about(task, ctx));
+            if act.exits.is_waiting() {
+                act.watch_parked(ctx);
+            }
+        });
+    }
+}
+
+impl Actor for Router {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        ctx.set_mailbox_capacity(MAILBOX_LENGTH);
+    }
+}
+
+impl Handler<RunSandbox> for Router {
+    type Result = Handover<Result<SandboxId>>;
+
+    fn handle(&mut self, RunSandbox { spec }: RunSandbox, ctx: &mut Context<Self>) -> Self::Result {
+        let link = match self.registry.holder(&NameKey::Sandbox(spec.name.clone())).cloned() {
+            Some(Child::Sandbox(id)) => match self.sandboxes.get(&id) {
+                Some(link) => link.clone(),
+                None => return Handover::answer(Err(failing(&Child::Sandbox(id), Life::Restarting))),
+            },
+            _ if self.registry.sandboxes() >= SANDBOXES_MAX => {
+                let limit = SANDBOXES_MAX as u64;
+                return Handover::answer(Err(Error::ResourceExhausted { what: "pods".to_owned(), limit }));
+            }
+            _ => {
+                let record =
+                    SandboxRecord::intent(self.new_sandbox_id(), spec.clone(), self.world.ports.clock.now());
+                self.make_sandbox(record, ctx)
+            }
+        };
+        self.pass(&link, Rank::Ordinary, SANDBOX_INBOX, move |reply| sandbox::Deliver {
+            request: sandbox::Request::Run(Box::new(spec)),
+            waiting: sandbox::Waiting::Ready(reply),
+        })
+    }
+}
+
+impl Handler<CreateContainer> for Router {
+    type Result = Handover<Result<ContainerId>>;
+
+    fn handle(&mut self, message: CreateContainer, ctx: &mut Context<Self>) -> Self::Result {
+        let CreateContainer { sandbox, spec } = message;
+        let parent = Child::Sandbox(sandbox.clone());
+        match self.registry.life(&parent) {
+            Some(Life::Running) => {}
+            Some(life) => return Handover::answer(Err(failing(&parent, life))),
+            None => {
+                let directory = self.world.publisher.directory();
+                return Handover::answer(Err(directory.not_found(Kind::Sandbox, sandbox.as_str())));
+            }
+        }
+        let name = NameKey::Container(sandbox.clone(), spec.name.clone());
+        let link = match self.registry.holder(&name).cloned() {
+            Some(Child::Container(id)) => match self.containers.get(&id) {
+                Some(link) => link.clone(),
+                None => return Handover::answer(Err(failing(&Child::Container(id), Life::Restarting))),
+            },
+            _ => {
+                let id = self.new_container_id();
+                let own_log = || self.world.log_dir.join(sandbox.as_str()).join(format!("{id}.log"));
+                let log_path = spec.log_path.clone().unwrap_or_else(own_log);
+                let now = self.world.ports.clock.now();
+                let record = ContainerRecord::intent(id.clone(), sandbox, spec.clone(), log_path, now);
+                let link = self.make_container(record, ctx);
+                self.deliver_parked(&id);
+                link
+            }
+        };
+        self.pass(&link, Rank::Ordinary, CONTAINER_INBOX, move |reply| container::Deliver {
+            request: container::Request::Create(Box::new(spec)),
+            waiting: container::Waiting::Created(reply),
+        })
+    }
+}
+
+/// The places of an inbox.
+#[derive(Clone, Copy)]
+struct Places {
+    whose: &'static str,
+    ordinary: usize,
+    reserved: usize,
+}
+
+const SANDBOX_INBOX: Places =
+    Places { whose: "a pod", ordinary: SANDBOX_INBOX_MAX, reserved: SANDBOX_INBOX_RESERVED };
+const CONTAINER_INBOX: Places =
+    Places { whose: "a container", ordinary: CONTAINER_INBOX_MAX, reserved: CONTAINER_INBOX_RESERVED };
+
+impl Router {
+    /// Hands a call over to a child, if there is room in its inbox.
+    fn pass<A, T, D>(
+        &self,
+        link: &Link<A>,
+        rank: Rank,
+        places: Places,
+        call: impl FnOnce(Reply<Result<T>>) -> D + 'static,
+    ) -> Handover<Result<T>>
+    where
+        A: Actor + Handler<D>,
+        A::Context: actix::dev::ToEnvelope<A, D>,
+        D: actix::Message<Result = ()> + Send + 'static,
+        T: 'static,
+    {
+        let limit = match rank {
+            Rank::Ordinary => places.ordinary,
+            Rank::Reserved => places.ordinary + places.reserved,
+            Rank::Always => usize::MAX,
+        };
+        let Some(seat) = link.inbox.admit(limit) else {
+            self.world.counters.refused.add();
+            let what = format!("requests that wait for {}", places.whose);
+            return Handover::answer(Err(Error::ResourceExhausted { what, limit: limit as u64 }));
+        };
+        self.world.counters.routed.add();
+        let addr = link.addr.clone();
+        Handover::pass(move |to| addr.do_send(call(Reply::new(to, Some(seat)))))
+    }
+}
+
+impl<M: Routable> Handler<Routed<M>> for Router {
+    type Result = Handover<Result<M::Answer>>;
+
+    fn handle(&mut self, Routed(message): Routed<M>, _ctx: &mut Context<Self>) -> Self::Result {
+        let rank = message.rank();
+        match message.target() {
+            Target::Sandbox(id) => match self.sandboxes.get(id) {
+                Some(link) => self.pass(link, rank, SANDBOX_INBOX, move |reply| match message.deliver(reply) {
+                    Delivery::Sandbox(ToSandbox(deliver)) => deliver,
+                    Delivery::Container(_) => unreachable!("a message for a sandbox is delivered to one"),
+                }),
+                None => Handover::answer(self.absent(&message)),
+            },
+            Target::Container(id) => match self.containers.get(id) {
+                Some(link) => self.pass(link, rank, CONTAINER_INBOX, move |reply| match message.deliver(reply) {
+                    Delivery::Container(ToContainer(deliver)) => deliver,
+                    Delivery::Sandbox(_) => unreachable!("a message for a container is delivered to one"),
+                }),
+                None => Handover::answer(self.absent(&message)),
+            },
+        }
+    }
+}
+
+impl Handler<TaskExited> for Router {
+    type Result = Handover<ExitReceipt>;
+
+    fn handle(&mut self, TaskExited { task, exit }: TaskExited, ctx: &mut Context<Self>) -> Self::Result {
+        if let Some(link) = self.containers.get(&task.container) {
+            let addr = link.addr.clone();
+            return Handover::pass(move |to| addr.do_send(exit_call(task, exit, Some(Reply::new(to, None)))));
+        }
+        if self.registry.life(&Child::Container(task.container.clone())).is_some() {
+            // Its actor is being started again.
+            return Handover::answer(ExitReceipt::Pending);
+        }
+        let subject = subject_of(&task);
+        let counters = &self.world.counters;
+        match self.exits.take(task, exit, self.world.now().mono_ms) {
+            Fate::Parked(repetition) => {
+                if repetition == Repetition::First {
+                    counters.parked.add();
+                    self.world.note_now(subject, What::ExitParked);
+                }
+                self.watch_parked(ctx);
+                Handover::answer(ExitReceipt::Pending)
+            }
+            Fate::NoRoom { ask } => {
+                ask.into_iter().for_each(|oldest| self.ask_about(oldest, ctx));
+                Handover::answer(ExitReceipt::Pending)
+            }
+            Fate::Absorbed(repetition, why) => {
+                counters.absorbed.add();
+                if repetition == Repetition::First {
+                    self.world.note_now(subject, What::ExitAbsorbed { reason: why.to_owned() });
+                }
+                Handover::answer(ExitReceipt::Settled)
+            }
+        }
+    }
+}
+
+impl Handler<ShimDied> for Router {
+    type Result = ();
+
+    fn handle(&mut self, ShimDied { sandbox, reason }: ShimDied, _ctx: &mut Context<Self>) {
+        if let Some(link) = self.sandboxes.get(&sandbox) {
+            let request = sandbox::Request::ShimDied(reason);
+            link.addr.do_send(sandbox::Deliver { request, waiting: sandbox::Waiting::Nobody });
+        }
+    }
+}
+
+impl Handler<Deregister> for Router {
+    type Result = ();
+
+    fn handle(&mut self, Deregister { child }: Deregister, _ctx: &mut Context<Self>) {
+        self.strike(&child);
+    }
+}
+
+impl Router {
+    /// A child is gone: its name is free, late exits are absorbed, its sandbox hears of it.
+    fn strike(&mut self, child: &Child) {
+        let sandbox = self.registry.strike(child);
+        match child {
+            Child::Sandbox(id) => drop(self.sandboxes.remove(id)),
+            Child::Container(id) => {
+                self.containers.remove(id);
+                self.exits.bury(id.clone(), self.world.now().mono_ms);
+                if let Some(parent) = sandbox.and_then(|sandbox| self.sandboxes.get(&sandbox)) {
+                    let request = sandbox::Request::ContainerGone(id.clone());
+                    parent.addr.do_send(sandbox::Deliver { request, waiting: sandbox::Waiting::Nobody });
+                }
+            }
+        }
+    }
+}
+
+/// What a call comes to whose child is registered but does not run.
+fn failing(child: &Child, life: Life) -> Error {
+    let what = match child {
+        Child::Sandbox(id) => format!("the actor of pod {id}"),
+        Child::Container(id) => format!("the actor of container {id}"),
+    };
+    let reason = match life {
+        Life::Running | Life::Restarting => "it failed and is being started again; ask again",
+        Life::Resting => "it failed too often; it is started again in about a minute",
+    };
+    Error::internal(what, reason)
+}
+
+fn exit_call(task: TaskKey, exit: Exit, reply: Option<Reply<ExitReceipt>>) -> container::Deliver {
+    let request = container::Request::Exit(task.exec.clone(), exit);
+    let reply = reply.unwrap_or_else(|| Reply::new(None, None));
+    container::Deliver { request, waiting: container::Waiting::Receipt(reply, task.exec) }
+}
+
+fn subject_of(task: &TaskKey) -> Subject {
+    Subject {
+        sandbox: Some(task.sandbox.clone()),
+        container: Some(task.container.clone()),
+        exec: task.exec.clone(),
+    }
+}

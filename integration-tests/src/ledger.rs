@@ -1,0 +1,64 @@
+//! What a runtime may leak, counted from the kernel and not from what the runtime believes.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What is there that belongs to one world.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// cgroup directories of its cgroup and below, in every hierarchy.
+    pub cgroups: BTreeSet<PathBuf>,
+    /// Processes in them.
+    pub processes: BTreeSet<u32>,
+    /// Mounts below its directory in this process's mount namespace.
+    pub mounts: BTreeSet<String>,
+    /// Pods' directories, layers and log directories.
+    pub directories: BTreeSet<PathBuf>,
+}
+
+impl Ledger {
+    /// Counts.
+    pub fn take(directory: &Path, cgroup: &str) -> Self {
+        let mut ledger = Self::default();
+        for top in cgroup_tops(cgroup) {
+            collect_cgroups(&top, &mut ledger);
+        }
+        let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let prefix = directory.to_string_lossy().into_owned();
+        ledger.mounts.extend(mountinfo.lines().filter(|line| line.contains(&prefix)).map(str::to_owned));
+        for kind in ["state/p", "root/layers", "root/logs"] {
+            ledger.directories.extend(entries(&directory.join(kind)));
+        }
+        ledger
+    }
+}
+
+/// The directory of a cgroup in each hierarchy that has it.
+pub fn cgroup_tops(cgroup: &str) -> Vec<PathBuf> {
+    let name = cgroup.trim_start_matches('/');
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mut tops: Vec<_> = mounts
+        .lines()
+        .filter(|line| line.contains(" - cgroup"))
+        .filter_map(|line| line.split(' ').nth(4))
+        .map(|mount| Path::new(mount).join(name))
+        .filter(|path| path.is_dir())
+        .collect();
+    tops.sort();
+    tops.dedup();
+    tops
+}
+
+fn collect_cgroups(directory: &Path, ledger: &mut Ledger) {
+    let procs = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+    ledger.processes.extend(procs.lines().filter_map(|line| line.parse::<u32>().ok()));
+    for child in entries(directory).into_iter().filter(|path| path.is_dir()) {
+        collect_cgroups(&child, ledger);
+    }
+    ledger.cgroups.insert(directory.to_path_buf());
+}
+
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}

@@ -1,0 +1,168 @@
+//! One runtime with directories and a cgroup of its own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use mainstay::{
+    Config, ContainerId, ContainerSpec, ExecOutput, ExecSpec, Exit, Runtime, SandboxId, SandboxSpec, Shutdown,
+};
+use tempfile::TempDir;
+
+use crate::ledger::{Ledger, cgroup_tops};
+use crate::{peer, wait};
+
+static WORLDS: AtomicU32 = AtomicU32::new(0);
+
+/// A place for a runtime.
+#[derive(Debug)]
+pub struct World {
+    directory: TempDir,
+    cgroup: String,
+    program: PathBuf,
+}
+
+impl World {
+    /// A world whose shims are executed from `program`; none when not root.
+    pub fn new(program: &str) -> Option<Self> {
+        if !peer::is_root() {
+            return None;
+        }
+        let number = WORLDS.fetch_add(1, Ordering::Relaxed);
+        let directory = tempfile::Builder::new().prefix("mst-").tempdir().expect("a temporary directory");
+        let cgroup = format!("/mainstay-test-{}-{number}", std::process::id());
+        Some(Self { directory, cgroup, program: program.into() })
+    }
+
+    /// The program under test.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// The directory that everything of this world is in.
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Its cgroup.
+    pub fn cgroup(&self) -> &str {
+        &self.cgroup
+    }
+
+    /// A configuration for a runtime in it.
+    pub fn config(&self) -> Config {
+        Config {
+            shim_program: Some(self.program.clone()),
+            ..Config::beside(self.path(), self.cgroup.clone())
+        }
+    }
+
+    /// Starts a runtime in it.
+    pub async fn start(&self) -> Runtime {
+        Runtime::start(self.config()).await.expect("the runtime starts")
+    }
+
+    /// What of it is there now.
+    pub fn ledger(&self) -> Ledger {
+        Ledger::take(self.path(), &self.cgroup)
+    }
+
+    /// Closes the runtime and checks that nothing is left: no process, mount, cgroup below the world's own, or
+    /// directory of a pod.
+    pub async fn finish(self, runtime: Runtime) {
+        runtime.close(Shutdown::StopContainers).await.expect("the runtime closes");
+        self.assert_nothing_left().await;
+    }
+
+    /// Checks that nothing is left.
+    pub async fn assert_nothing_left(&self) {
+        let mut last = Ledger::default();
+        let clean = |ledger: &Ledger| {
+            ledger.processes.is_empty()
+                && ledger.mounts.is_empty()
+                && ledger.directories.is_empty()
+                && ledger.cgroups.iter().all(|path| path.ends_with(self.cgroup.trim_start_matches('/')))
+        };
+        let waited = tokio::time::timeout(std::time::Duration::from_millis(wait::CONDITION_MS / 4), async {
+            wait::until("nothing is left", || {
+                last = self.ledger();
+                clean(&last).then_some(())
+            })
+            .await;
+        });
+        assert!(waited.await.is_ok(), "left behind: {last:#?}");
+    }
+}
+
+impl Drop for World {
+    /// Kills and removes what a failed test left.
+    fn drop(&mut self) {
+        for _ in 0..50 {
+            let ledger = self.ledger();
+            for pid in &ledger.processes {
+                kill(*pid);
+            }
+            for path in ledger.cgroups.iter().rev() {
+                let _ = fs::remove_dir(path);
+            }
+            if cgroup_tops(&self.cgroup).is_empty() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}
+
+/// Kills a process of this world: it was read from the world's own cgroup a moment ago.
+fn kill(pid: u32) {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    if let Some(pid) = pid {
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+}
+
+/// Shorthands for what most tests do.
+pub trait Shorthand {
+    /// A ready pod.
+    fn pod(&self, name: &str) -> impl Future<Output = SandboxId>;
+    /// A container that runs a shell script on the host's root, created.
+    fn created(&self, pod: &SandboxId, name: &str, script: &str) -> impl Future<Output = ContainerId>;
+    /// The same, started.
+    fn started(&self, pod: &SandboxId, name: &str, script: &str) -> impl Future<Output = ContainerId>;
+    /// The exit of a container, in time.
+    fn exit_of(&self, container: &ContainerId) -> impl Future<Output = Exit>;
+    /// The outcome of a shell script in a container.
+    fn sh(&self, container: &ContainerId, script: &str) -> impl Future<Output = ExecOutput>;
+}
+
+impl Shorthand for Runtime {
+    async fn pod(&self, name: &str) -> SandboxId {
+        let spec = SandboxSpec::new(name.parse().expect("a good name"));
+        wait::finish("a pod runs", self.run_sandbox(spec)).await.expect("a pod runs")
+    }
+
+    async fn created(&self, pod: &SandboxId, name: &str, script: &str) -> ContainerId {
+        let spec = script_spec(name, script);
+        wait::finish("a container is created", self.create_container(pod, spec)).await.expect("created")
+    }
+
+    async fn started(&self, pod: &SandboxId, name: &str, script: &str) -> ContainerId {
+        let container = self.created(pod, name, script).await;
+        wait::finish("a container starts", self.start_container(&container)).await.expect("started");
+        container
+    }
+
+    async fn exit_of(&self, container: &ContainerId) -> Exit {
+        wait::finish("a container ends", self.wait(container)).await.expect("it has an exit")
+    }
+
+    async fn sh(&self, container: &ContainerId, script: &str) -> ExecOutput {
+        let spec = ExecSpec::new(["sh", "-c", script]);
+        wait::finish("an exec ends", self.exec_output(container, spec)).await.expect("it ran")
+    }
+}
+
+/// A container that runs a shell script on a copy-on-write view of the host's root.
+pub fn script_spec(name: &str, script: &str) -> ContainerSpec {
+    ContainerSpec::new(name.parse().expect("a good name"), ["sh", "-c", script])
+}

@@ -1,0 +1,223 @@
+//! The `mainstay` command as its users run it.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use mainstay_integration_tests::{World, peer, wait, world};
+use rstest::rstest;
+use serde_json::Value;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_mainstay-under-test");
+
+fn mainstay(arguments: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    // A daemon of the machine must never be met by a test.
+    command.args(arguments).env("MAINSTAY_SOCKET", "/nonexistent/mainstay.sock").stdin(Stdio::null());
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A daemon of this world, ended when dropped.
+struct Daemon<'a> {
+    world: &'a World,
+    child: Child,
+}
+
+impl<'a> Daemon<'a> {
+    async fn start(world: &'a World) -> Self {
+        let config = world.path().join("config.toml");
+        std::fs::write(&config, world.config().to_string()).expect("written");
+        let child = mainstay(&["daemon", "--config", config.to_str().expect("text")])
+            .stderr(std::fs::File::create(world.path().join("daemon.log")).expect("made"))
+            .spawn()
+            .expect("it starts");
+        let daemon = Self { world, child };
+        wait::until("the daemon answers", || daemon.run(&["version"]).status.success().then_some(())).await;
+        daemon
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = mainstay(arguments);
+        command.env("MAINSTAY_SOCKET", self.world.path().join("state/admin.sock"));
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("it runs")
+    }
+
+    /// The output of a command that has to succeed.
+    fn ok(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        let printed = self.ok(&[&["--json"], arguments].concat());
+        serde_json::from_str(&printed).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {printed}"))
+    }
+
+    /// What a command says that has to fail.
+    fn fails(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(!output.status.success(), "{arguments:?}: {}", text(&output.stdout));
+        text(&output.stderr)
+    }
+}
+
+impl Drop for Daemon<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What the README promises first.
+#[test]
+fn the_first_command_of_the_readme() {
+    if !peer::is_root() {
+        return;
+    }
+    let output = mainstay(&["run", "--", "sh", "-c", "echo hello; exit 3"]).output().expect("it runs");
+    assert_eq!(text(&output.stdout), "hello\n", "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(text(&output.stderr), "", "nothing else is said");
+}
+
+#[rstest]
+#[case(&["run", "--", "/nope"], 128, "/nope")]
+#[case(&["run", "--rootfs", "/does/not/exist", "--", "true"], 128, "/does/not/exist")]
+#[case(&["run", "--user", "4294967296", "--", "id"], 125, "user")]
+#[case(&["run", "--memory", "12q", "--", "true"], 2, "12q")]
+#[case(&["run", "--volume", "/nope-nope:/x", "--", "true"], 128, "/nope-nope")]
+#[case(&["run", "--detach", "--", "true"], 125, "daemon")]
+#[case(&["ps"], 1, "daemon")]
+fn bad_input_gets_one_sentence(#[case] arguments: &[&str], #[case] code: i32, #[case] named: &str) {
+    if !peer::is_root() {
+        return;
+    }
+    let output = mainstay(arguments).output().expect("it runs");
+    let said = text(&output.stderr);
+    assert!(said.contains(named), "{said}");
+    assert_eq!(output.status.code(), Some(code), "{said}");
+}
+
+#[test]
+fn input_output_and_status_pass_through() {
+    if !peer::is_root() {
+        return;
+    }
+    let mut child = mainstay(&["run", "-i", "--env", "A=b c", "--workdir", "/tmp", "--", "sh", "-c", "cat; echo $A; pwd >&2; kill -9 $$"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let input = vec![b'x'; 300_000];
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let feeder = std::thread::spawn(move || stdin.write_all(&input));
+    let output = child.wait_with_output().expect("it ends");
+    feeder.join().expect("no panic").expect("all was taken");
+    assert_eq!(output.stdout.len(), 300_004);
+    assert!(output.stdout.ends_with(b"b c\n"));
+    assert_eq!(text(&output.stderr), "/tmp\n");
+    assert_eq!(output.status.code(), Some(137));
+}
+
+#[test]
+fn the_configuration_explains_itself() {
+    let default = mainstay(&["config", "default"]).output().expect("it runs");
+    assert!(default.status.success());
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("c.toml");
+    let check = |content: &[u8]| {
+        std::fs::write(&file, content).expect("written");
+        mainstay(&["config", "check", file.to_str().expect("text")]).output().expect("it runs")
+    };
+    assert!(check(&default.stdout).status.success());
+    let wrong = check(b"root_dir = \"/x\"\nstate_dri = \"/y\"\n");
+    assert!(!wrong.status.success());
+    let said = text(&wrong.stderr);
+    assert!(said.contains("line 2") && said.contains("state_dri") && said.contains("\"state_dir\""), "{said}");
+}
+
+#[tokio::test]
+async fn a_day_with_the_daemon() {
+    let world = world!();
+    let daemon = Daemon::start(&world).await;
+    let id = daemon.ok(&["run", "-d", "--name", "web", "--", "sh", "-c", "echo one; echo two >&2; exec sleep 1000"]);
+    let id = id.trim();
+    assert_eq!(id.len(), 32, "{id}");
+    let ps = daemon.ok(&["ps"]);
+    assert!(ps.contains(&id[..12]) && ps.contains("web") && ps.contains("running"), "{ps}");
+    assert!(daemon.ok(&["pods"]).contains("web"));
+    assert_eq!(daemon.ok(&["exec", "web", "--", "sh", "-c", "echo $((6*7))"]), "42\n");
+    assert_eq!(daemon.run(&["exec", &id[..6], "--", "sh", "-c", "exit 9"]).status.code(), Some(9));
+    wait::until("both lines are logged", || {
+        let logs = daemon.run(&["logs", "web"]);
+        (text(&logs.stdout) == "one\n" && text(&logs.stderr) == "two\n").then_some(())
+    })
+    .await;
+    let inspected = daemon.json(&["inspect", "web"]);
+    assert!(inspected.to_string().contains(id), "{inspected}");
+    assert!(daemon.ok(&["stats", "web"]).contains("web"));
+    let said = daemon.fails(&["stop", "wbe"]);
+    assert!(said.contains("did you mean") && said.contains("web"), "{said}");
+    daemon.ok(&["stop", "--timeout", "0", "web"]);
+    assert_eq!(daemon.run(&["wait", "web"]).stdout, b"137\n");
+    assert!(daemon.ok(&["ps", "-a"]).contains("exited"));
+    let life = daemon.ok(&["explain", "web"]);
+    for part in ["container recorded", "container started", "SIGKILL", "killed by"] {
+        assert!(life.contains(part), "{part:?} is missing in:\n{life}");
+    }
+    let events = daemon.ok(&["--json", "events"]);
+    let count = events.lines().filter(|line| line.contains("container_exited")).count();
+    assert_eq!(count, 1, "{events}");
+    daemon.ok(&["rm", "-f", "web"]);
+    assert!(!daemon.ok(&["ps", "-a"]).contains("web"));
+    let life = daemon.ok(&["explain", id]);
+    assert!(life.contains("container removed"), "what is gone can still be explained:\n{life}");
+    for pod in daemon.json(&["pods"]).as_array().expect("a list") {
+        let name = pod["record"]["id"].as_str().or(pod["id"].as_str()).expect("an id");
+        daemon.ok(&["rm", "-f", name]);
+    }
+    world.assert_nothing_left().await;
+}
+
+/// P5: kill -9 of the daemon leaves containers running, and the next one adopts them.
+#[tokio::test]
+async fn a_killed_daemon_is_followed_by_one_that_knows_everything() {
+    let world = world!();
+    let mut daemon = Daemon::start(&world).await;
+    daemon.ok(&["run", "-d", "--name", "keeps", "--", "sleep", "1000"]);
+    daemon.ok(&["run", "-d", "--name", "ends", "--", "sh", "-c", "sleep 0.5; exit 42"]);
+    daemon.child.kill().expect("killed");
+    daemon.child.wait().expect("dead");
+    drop(daemon);
+    let daemon = Daemon::start(&world).await;
+    assert_eq!(daemon.ok(&["exec", "keeps", "--", "echo", "hi"]), "hi\n");
+    assert_eq!(daemon.run(&["wait", "ends"]).stdout, b"42\n");
+    daemon.ok(&["rm", "-f", "keeps", "ends"]);
+    for pod in ["keeps", "ends"] {
+        daemon.run(&["rm", "-f", pod]);
+    }
+    world.assert_nothing_left().await;
+}
+
+#[test]
+fn completions_and_help_exist() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = mainstay(&["completion", shell]).output().expect("it runs");
+        assert!(output.status.success() && text(&output.stdout).contains("mainstay"));
+    }
+    let help = text(&mainstay(&["--help"]).output().expect("it runs").stdout);
+    for command in ["run", "ps", "exec", "logs", "events", "explain", "config", "daemon", "bench"] {
+        assert!(help.contains(command), "{command} is missing in:\n{help}");
+    }
+    assert!(Path::new(PROGRAM).exists());
+}

@@ -1,0 +1,136 @@
+//! One method for each request, with the type that answers it.
+
+use mainstay_messages::admin::{
+    ContainerStats, IfRunning, Object, Reference, Request, Response, VersionInfo,
+};
+use mainstay_messages::event::Event;
+use mainstay_messages::record::{ContainerSnapshot, SandboxSnapshot};
+use mainstay_messages::spec::WindowSize;
+use mainstay_messages::{
+    ContainerId, ContainerSpec, Error, ExecId, Exit, Result, SandboxId, SandboxSpec, Signal,
+};
+
+use super::Client;
+
+/// Takes the one kind of answer that a request has.
+macro_rules! answer {
+    ($response:expr, $request:literal, $pattern:pat => $value:expr) => {
+        match $response {
+            $pattern => Ok($value),
+            _ => {
+                Err(Error::internal("the daemon", concat!("it answered ", $request, " with something else")))
+            }
+        }
+    };
+}
+
+impl Client {
+    /// Who is there?
+    pub async fn version(&self) -> Result<VersionInfo> {
+        answer!(self.call(Request::Version).await?, "Version", Response::Version(info) => info)
+    }
+
+    /// Makes a pod.
+    pub async fn run_sandbox(&self, spec: SandboxSpec) -> Result<SandboxId> {
+        answer!(self.call(Request::RunSandbox(Box::new(spec))).await?, "RunSandbox", Response::Sandbox(id) => id)
+    }
+
+    /// Stops a pod and its containers.
+    pub async fn stop_sandbox(&self, sandbox: Reference, grace_ms: Option<u64>) -> Result<()> {
+        let request = Request::StopSandbox { sandbox, grace_ms };
+        answer!(self.call(request).await?, "StopSandbox", Response::Done => ())
+    }
+
+    /// Removes a pod and its containers.
+    pub async fn remove_sandbox(&self, sandbox: Reference) -> Result<()> {
+        let request = Request::RemoveSandbox { sandbox };
+        answer!(self.call(request).await?, "RemoveSandbox", Response::Done => ())
+    }
+
+    /// All pods.
+    pub async fn list_sandboxes(&self) -> Result<Vec<SandboxSnapshot>> {
+        answer!(self.call(Request::ListSandboxes).await?, "ListSandboxes", Response::Sandboxes(list) => list)
+    }
+
+    /// Makes a container in a pod.
+    pub async fn create_container(&self, sandbox: Reference, spec: ContainerSpec) -> Result<ContainerId> {
+        let request = Request::CreateContainer { sandbox, spec: Box::new(spec) };
+        answer!(self.call(request).await?, "CreateContainer", Response::Container(id) => id)
+    }
+
+    /// Starts a container.
+    pub async fn start_container(&self, container: Reference) -> Result<()> {
+        let request = Request::StartContainer { container };
+        answer!(self.call(request).await?, "StartContainer", Response::Done => ())
+    }
+
+    /// Stops a container; answered when it has ended.
+    pub async fn stop_container(
+        &self,
+        container: Reference,
+        signal: Option<Signal>,
+        grace_ms: Option<u64>,
+    ) -> Result<()> {
+        let request = Request::StopContainer { container, signal, grace_ms };
+        answer!(self.call(request).await?, "StopContainer", Response::Done => ())
+    }
+
+    /// Sends a signal to a container.
+    pub async fn kill_container(&self, container: Reference, signal: Signal) -> Result<()> {
+        let request = Request::KillContainer { container, signal };
+        answer!(self.call(request).await?, "KillContainer", Response::Done => ())
+    }
+
+    /// Removes a container.
+    pub async fn remove_container(&self, container: Reference, running: IfRunning) -> Result<()> {
+        let request = Request::RemoveContainer { container, running };
+        answer!(self.call(request).await?, "RemoveContainer", Response::Done => ())
+    }
+
+    /// All containers.
+    pub async fn list_containers(&self) -> Result<Vec<ContainerSnapshot>> {
+        answer!(self.call(Request::ListContainers).await?, "ListContainers", Response::Containers(list) => list)
+    }
+
+    /// A pod, container or exec.
+    pub async fn inspect(&self, object: Reference) -> Result<Object> {
+        let request = Request::Inspect { object };
+        answer!(self.call(request).await?, "Inspect", Response::Object(object) => *object)
+    }
+
+    /// Waits until a container has ended.
+    pub async fn wait(&self, container: Reference) -> Result<Exit> {
+        let request = Request::Wait { container };
+        answer!(self.call(request).await?, "Wait", Response::Exited(exit) => exit)
+    }
+
+    /// What a container uses, or all that run.
+    pub async fn stats(&self, container: Option<Reference>) -> Result<Vec<ContainerStats>> {
+        let request = Request::Stats { container };
+        answer!(self.call(request).await?, "Stats", Response::Stats(list) => list)
+    }
+
+    /// The whole life of a pod or container.
+    pub async fn explain(&self, object: Reference) -> Result<Vec<Event>> {
+        let request = Request::Explain { object };
+        answer!(self.call(request).await?, "Explain", Response::Events(list) => list)
+    }
+
+    /// Opens a container's log file again, after it was rotated.
+    pub async fn reopen_log(&self, container: Reference) -> Result<()> {
+        let request = Request::ReopenLog { container };
+        answer!(self.call(request).await?, "ReopenLog", Response::Done => ())
+    }
+
+    /// Sets the size of a container's or exec's terminal.
+    pub async fn resize(&self, container: Reference, exec: Option<ExecId>, size: WindowSize) -> Result<()> {
+        let request = Request::Resize { container, exec, size };
+        answer!(self.call(request).await?, "Resize", Response::Done => ())
+    }
+
+    /// Sends a signal to an exec.
+    pub async fn kill_exec(&self, container: Reference, exec: ExecId, signal: Signal) -> Result<()> {
+        let request = Request::KillExec { container, exec, signal };
+        answer!(self.call(request).await?, "KillExec", Response::Done => ())
+    }
+}

@@ -1,0 +1,272 @@
+//! The flags that describe a container, an exec or a pod. The specs that they make are in `spec`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use mainstay_messages::admin::Reference;
+use mainstay_messages::spec::{Mount, NewPrivileges, Rlimit, Seccomp};
+use mainstay_messages::{Name, Signal};
+
+use super::parse::{self, Variable};
+use super::reference;
+
+/// What `run --help` says at its end.
+pub const RUN_AFTER_HELP: &str = "\
+Examples:
+  mainstay run -- sh -c 'echo hello; exit 3'
+  mainstay run -it --memory 64m --network host -- bash
+  mainstay run -d --name web -v /srv/www:/www:ro -- busybox httpd -f -h /www
+
+Without a daemon that answers, the container runs inside this command, and nothing is left of it at the end.
+
+INT and TERM ask the container to stop, as `mainstay stop` does: with that signal, then with SIGKILL after its stop \
+time-out, or at once when the signal comes a second time. HUP, QUIT, USR1, USR2 and ALRM are passed on to it. \
+When nobody reads its output any more, it is killed. With -it, Ctrl-P Ctrl-Q leaves it running where a daemon has \
+it and --rm was not given.
+
+Exit status: that of the container's process; 128 + N when signal N ended it; 128 when it could not be started; 255 \
+when nobody saw how it ended; 125 when mainstay itself failed; 2 when the command line is wrong.";
+
+/// What `exec --help` says at its end.
+pub const EXEC_AFTER_HELP: &str = "\
+HUP, INT, QUIT, USR1, USR2, ALRM and TERM are passed on to the process.
+
+Exit status: that of the process; 128 + N when signal N ended it; 128 when it could not be started; 255 when nobody \
+saw how it ended; 125 when mainstay itself failed; 2 when the command line is wrong.";
+
+/// Of `run`.
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// Leave it running in the daemon, and print its id
+    #[arg(short, long, conflicts_with_all = ["remove", "embedded"])]
+    pub detach: bool,
+    /// Remove it at the end; what runs inside this command always is
+    #[arg(long = "rm")]
+    pub remove: bool,
+    /// Run it inside this command even if a daemon answers
+    #[arg(long, conflicts_with = "pod")]
+    pub embedded: bool,
+    /// What is run.
+    #[command(flatten)]
+    pub what: CreateArguments,
+}
+
+/// Of `create`, and of `run`.
+#[derive(Debug, Args)]
+pub struct CreateArguments {
+    /// The pod to put it into; one of its own, named like it, when not given
+    #[arg(long, value_parser = reference, conflicts_with = "SandboxArguments")]
+    pub pod: Option<Reference>,
+    /// Its name; a made-up one when not given
+    #[arg(long)]
+    pub name: Option<Name>,
+    /// The pod of its own.
+    #[command(flatten)]
+    pub sandbox: SandboxArguments,
+    /// The process.
+    #[command(flatten)]
+    pub process: ProcessArguments,
+    /// Its limits.
+    #[command(flatten)]
+    pub resources: ResourceArguments,
+    /// Its files.
+    #[command(flatten)]
+    pub files: FileArguments,
+    /// What it may do.
+    #[command(flatten)]
+    pub security: SecurityArguments,
+    /// Its end.
+    #[command(flatten)]
+    pub end: EndArguments,
+    /// A resource limit, as in nofile=1024:4096
+    #[arg(long = "ulimit", value_name = "NAME=SOFT[:HARD]", value_parser = parse::ulimit)]
+    pub rlimits: Vec<Rlimit>,
+    /// A label
+    #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = parse::label)]
+    pub labels: Vec<(String, String)>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+/// Of `exec`.
+#[derive(Debug, Args)]
+pub struct ExecArguments {
+    /// The process.
+    #[command(flatten)]
+    pub process: ProcessArguments,
+    /// The container
+    #[arg(value_parser = reference)]
+    pub container: Reference,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+/// Flags that `run` and `exec` share.
+#[derive(Debug, Default, Args)]
+pub struct ProcessArguments {
+    /// Send it our standard input
+    #[arg(short, long)]
+    pub interactive: bool,
+    /// Give it a terminal
+    #[arg(short, long)]
+    pub tty: bool,
+    /// A variable; KEY alone passes on our own
+    #[arg(short, long, value_name = "KEY[=VALUE]", value_parser = parse::variable)]
+    pub env: Vec<Variable>,
+    /// A file with a variable a line
+    #[arg(long = "env-file", value_name = "FILE")]
+    pub env_files: Vec<PathBuf>,
+    /// The working directory; made when it is missing
+    #[arg(short, long, value_name = "DIR")]
+    pub workdir: Option<PathBuf>,
+    /// USER, UID, USER:GROUP or UID:GID
+    #[arg(short, long)]
+    pub user: Option<String>,
+    /// Another group, by number
+    #[arg(long = "group-add", value_name = "GID")]
+    pub groups: Vec<u32>,
+}
+
+/// The shape of a pod.
+#[derive(Debug, Default, Args)]
+pub struct SandboxArguments {
+    /// The network: one of its own with a loopback, or the host's
+    #[arg(long, value_enum, value_name = "private|host", hide_possible_values = true)]
+    pub network: Option<NetworkName>,
+    /// The host name; the pod's name when not given
+    #[arg(long)]
+    pub hostname: Option<String>,
+    /// Whose processes are seen: its own, those of the whole pod, or the host's
+    #[arg(long, value_enum, value_name = "container|pod|host", hide_possible_values = true)]
+    pub pid: Option<PidName>,
+}
+
+/// A network, as a flag names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum NetworkName {
+    /// Of its own.
+    #[value(alias = "none")]
+    Private,
+    /// The host's.
+    Host,
+}
+
+/// A pid namespace, as a flag names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PidName {
+    /// Of its own.
+    Container,
+    /// The pod's.
+    Pod,
+    /// The host's.
+    Host,
+}
+
+/// Limits.
+#[derive(Debug, Default, Args)]
+pub struct ResourceArguments {
+    /// The most memory, as in 64m or 1.5g
+    #[arg(short, long, value_name = "SIZE", value_parser = parse::size, help_heading = "Limits")]
+    pub memory: Option<u64>,
+    /// The most CPU time, in CPUs, as in 1.5
+    #[arg(long, value_name = "N", value_parser = parse::cpus, help_heading = "Limits")]
+    pub cpus: Option<u64>,
+    /// The weight when CPU time is short; 1024 is usual
+    #[arg(long, value_name = "N", help_heading = "Limits")]
+    pub cpu_shares: Option<u64>,
+    /// The CPUs to run on, as in 0-2,4
+    #[arg(long, value_name = "LIST", help_heading = "Limits")]
+    pub cpuset_cpus: Option<String>,
+    /// The memory nodes to use, as in 0,1
+    #[arg(long, value_name = "LIST", help_heading = "Limits")]
+    pub cpuset_mems: Option<String>,
+    /// The most processes and threads
+    #[arg(long, value_name = "N", help_heading = "Limits")]
+    pub pids_limit: Option<u64>,
+}
+
+/// Root file system and mounts.
+#[derive(Debug, Default, Args)]
+pub struct FileArguments {
+    /// A directory as root, changes kept apart and dropped at the end; the host's root when not given
+    #[arg(long, value_name = "DIR", help_heading = "Files")]
+    pub rootfs: Option<PathBuf>,
+    /// A directory as root, used as it is: changes stay in it
+    #[arg(long, value_name = "DIR", conflicts_with = "rootfs", help_heading = "Files")]
+    pub rootfs_rw: Option<PathBuf>,
+    /// The root cannot be written to
+    #[arg(long, help_heading = "Files")]
+    pub read_only: bool,
+    /// A file or directory of the host to mount
+    #[arg(
+        short = 'v',
+        long = "volume",
+        value_name = "SOURCE:TARGET[:ro]",
+        value_parser = parse::volume,
+        help_heading = "Files"
+    )]
+    pub volumes: Vec<Mount>,
+    /// An empty file system in memory to mount
+    #[arg(
+        long = "tmpfs",
+        value_name = "TARGET[:size=SIZE]",
+        value_parser = parse::tmpfs,
+        help_heading = "Files"
+    )]
+    pub tmpfs: Vec<Mount>,
+}
+
+/// What a container may do.
+#[derive(Debug, Default, Args)]
+pub struct SecurityArguments {
+    /// All that root on the host may do
+    #[arg(long, help_heading = "Security")]
+    pub privileged: bool,
+    /// A capability to add, or ALL
+    #[arg(long = "cap-add", value_name = "CAP", value_parser = parse::capability, help_heading = "Security")]
+    pub capabilities_add: Vec<String>,
+    /// A capability to take away, or ALL
+    #[arg(long = "cap-drop", value_name = "CAP", value_parser = parse::capability, help_heading = "Security")]
+    pub capabilities_drop: Vec<String>,
+    /// seccomp=unconfined, seccomp=default or no-new-privileges
+    #[arg(long = "security-opt", value_name = "OPTION", value_parser = security_option, help_heading = "Security")]
+    pub options: Vec<SecurityOption>,
+}
+
+/// A value of `--security-opt`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SecurityOption {
+    /// The system call filter.
+    Seccomp(Seccomp),
+    /// Gaining rights by executing a file.
+    NewPrivileges(NewPrivileges),
+}
+
+/// How a container ends.
+#[derive(Debug, Default, Args)]
+pub struct EndArguments {
+    /// The signal that asks it to stop; TERM when not given
+    #[arg(long, value_name = "SIGNAL")]
+    pub stop_signal: Option<Signal>,
+    /// Time from there to SIGKILL; 10 s when not given
+    #[arg(long, value_name = "SECONDS", value_parser = parse::duration)]
+    pub stop_timeout: Option<Duration>,
+    /// How soon the kernel ends it when memory is short, -1000 to 1000
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub oom_score_adj: Option<i32>,
+}
+
+fn security_option(text: &str) -> Result<SecurityOption, String> {
+    match text {
+        "seccomp=unconfined" => Ok(SecurityOption::Seccomp(Seccomp::Unconfined)),
+        "seccomp=default" => Ok(SecurityOption::Seccomp(Seccomp::Default)),
+        "no-new-privileges" | "no-new-privileges=true" => {
+            Ok(SecurityOption::NewPrivileges(NewPrivileges::Forbidden))
+        }
+        "no-new-privileges=false" => Ok(SecurityOption::NewPrivileges(NewPrivileges::Allowed)),
+        _ => Err("expected seccomp=unconfined, seccomp=default or no-new-privileges".to_owned()),
+    }
+}

@@ -1,0 +1,157 @@
+//! From flags to specs. Pure: what has to be looked up on the machine comes in by [`Surroundings`].
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use mainstay_messages::spec::{
+    Access, Mount, MountSource, Network, PidMode, Privilege, ProcessSpec, Resources, Rootfs, Security, Stdin,
+    Terminal, WindowSize,
+};
+use mainstay_messages::{ContainerSpec, ExecSpec, Name, SandboxSpec};
+
+use super::container::{
+    CreateArguments, ExecArguments, FileArguments, NetworkName, PidName, ProcessArguments, ResourceArguments,
+    SandboxArguments, SecurityArguments, SecurityOption,
+};
+
+/// What specs need from the machine.
+pub struct Surroundings<'a> {
+    /// The environment that `--env-file` and `--env` make.
+    pub environment: BTreeMap<String, String>,
+    /// The size of our terminal, or a usual one.
+    pub window: WindowSize,
+    /// Makes a path absolute.
+    pub absolute: &'a dyn Fn(&Path) -> PathBuf,
+}
+
+impl CreateArguments {
+    /// The container. `stdin` is what `--interactive` means here.
+    pub fn container_spec(&self, name: Name, stdin: Stdin, surroundings: Surroundings<'_>) -> ContainerSpec {
+        let absolute = surroundings.absolute;
+        ContainerSpec {
+            rootfs: self.files.rootfs(absolute),
+            mounts: self.files.mounts(absolute),
+            resources: self.resources.resources(),
+            security: self.security.security(if self.files.read_only {
+                Access::ReadOnly
+            } else {
+                Access::ReadWrite
+            }),
+            stdin: if self.process.interactive { stdin } else { Stdin::Null },
+            stop_signal: self.end.stop_signal,
+            stop_grace_ms: self.end.stop_timeout.map(millis),
+            oom_score_adj: self.end.oom_score_adj,
+            rlimits: self.rlimits.clone(),
+            labels: self.labels.iter().cloned().collect(),
+            process: self.process.process_spec(&self.command, surroundings),
+            ..ContainerSpec::new(name, std::iter::empty::<String>())
+        }
+    }
+
+    /// The pod of the container's own, named like it.
+    pub fn sandbox_spec(&self, name: Name) -> SandboxSpec {
+        self.sandbox.sandbox_spec(name)
+    }
+}
+
+impl ExecArguments {
+    /// The exec.
+    pub fn exec_spec(&self, surroundings: Surroundings<'_>) -> ExecSpec {
+        ExecSpec {
+            process: self.process.process_spec(&self.command, surroundings),
+            stdin: if self.process.interactive { Stdin::Once } else { Stdin::Null },
+        }
+    }
+}
+
+impl SandboxArguments {
+    /// A pod of this shape, without limits.
+    pub fn sandbox_spec(&self, name: Name) -> SandboxSpec {
+        SandboxSpec {
+            hostname: self.hostname.clone(),
+            network: match self.network {
+                None | Some(NetworkName::Private) => Network::Private,
+                Some(NetworkName::Host) => Network::Host,
+            },
+            pid: match self.pid {
+                None | Some(PidName::Container) => PidMode::Container,
+                Some(PidName::Pod) => PidMode::Pod,
+                Some(PidName::Host) => PidMode::Host,
+            },
+            ..SandboxSpec::new(name)
+        }
+    }
+}
+
+impl ProcessArguments {
+    fn process_spec(&self, command: &[String], surroundings: Surroundings<'_>) -> ProcessSpec {
+        ProcessSpec {
+            command: command.to_vec(),
+            env: surroundings.environment,
+            workdir: self.workdir.clone(),
+            user: self.user.clone(),
+            groups: self.groups.clone(),
+            terminal: if self.tty { Terminal::Tty(surroundings.window) } else { Terminal::None },
+        }
+    }
+}
+
+impl ResourceArguments {
+    /// The limits.
+    pub fn resources(&self) -> Resources {
+        Resources {
+            memory_bytes: self.memory,
+            cpu_millis: self.cpus,
+            cpu_shares: self.cpu_shares,
+            cpuset_cpus: self.cpuset_cpus.clone(),
+            cpuset_mems: self.cpuset_mems.clone(),
+            pids: self.pids_limit,
+        }
+    }
+}
+
+impl FileArguments {
+    fn rootfs(&self, absolute: &dyn Fn(&Path) -> PathBuf) -> Rootfs {
+        match (&self.rootfs, &self.rootfs_rw) {
+            (Some(path), _) => Rootfs::CopyOnWrite { path: absolute(path) },
+            (None, Some(path)) => Rootfs::Directory { path: absolute(path) },
+            (None, None) => Rootfs::Host,
+        }
+    }
+
+    /// Memory file systems first, so that volumes can be mounted below them.
+    fn mounts(&self, absolute: &dyn Fn(&Path) -> PathBuf) -> Vec<Mount> {
+        let volumes = self.volumes.iter().cloned().map(|mut volume| {
+            if let MountSource::Bind { path } = &mut volume.source {
+                *path = absolute(path);
+            }
+            volume
+        });
+        self.tmpfs.iter().cloned().chain(volumes).collect()
+    }
+}
+
+impl SecurityArguments {
+    fn security(&self, root: Access) -> Security {
+        let mut security = Security {
+            privilege: if self.privileged { Privilege::Privileged } else { Privilege::Confined },
+            capabilities_add: self.capabilities_add.clone(),
+            capabilities_drop: self.capabilities_drop.clone(),
+            root,
+            ..Security::default()
+        };
+        for option in &self.options {
+            match *option {
+                SecurityOption::Seccomp(seccomp) => security.seccomp = seccomp,
+                SecurityOption::NewPrivileges(rule) => security.new_privileges = rule,
+            }
+        }
+        security
+    }
+}
+
+/// Whole milliseconds; more than can be counted is as long as can be.
+pub fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

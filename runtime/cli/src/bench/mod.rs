@@ -1,0 +1,81 @@
+//! `mainstay bench`: measures the product, with what the kernel itself takes beside it, in one run.
+//!
+//! It embeds the runtime in this process; nothing here is on the path that it measures.
+
+mod floor;
+mod lifecycle;
+mod memory;
+mod series;
+
+use std::ffi::CString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+/// What is measured.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Bench {
+    /// Pods and containers: to running, exit latency, stop, remove; with the floor of the kernel beside it.
+    Lifecycle(Lifecycle),
+    /// The floor alone: clone, mounts and exec in five new namespaces. Runs in a process of its own.
+    #[command(hide = true)]
+    Floor(Floor),
+}
+
+/// Options of the life cycle benchmark.
+#[derive(Clone, Debug, Args)]
+pub struct Lifecycle {
+    /// Pods, each with one container, in each of the two rounds (one after the other, and in parallel).
+    #[arg(long, default_value_t = 100)]
+    pub pods: u32,
+    /// Pods at the same time in the second round.
+    #[arg(long, default_value_t = 4)]
+    pub parallel: u32,
+    /// Pods that are kept running while memory is measured; 0 leaves it out.
+    #[arg(long, default_value_t = 100)]
+    pub memory_pods: u32,
+    /// Where the runtime keeps its files meanwhile.
+    #[arg(long, default_value = "/var/tmp")]
+    pub directory: PathBuf,
+}
+
+/// Options of the floor.
+#[derive(Clone, Debug, Args)]
+pub struct Floor {
+    /// How often.
+    #[arg(long)]
+    pub rounds: u32,
+    /// An empty directory to work in.
+    #[arg(long)]
+    pub directory: PathBuf,
+}
+
+/// Prints one time in microseconds a line, for [`lifecycle`] to read.
+pub fn run_floor(options: &Floor) -> ExitCode {
+    let measured = floor_in(options);
+    match measured {
+        Ok(times) => {
+            for time in times {
+                println!("{}", time.as_micros());
+            }
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("mainstay: bench floor in {}: {error}", options.directory.display());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn floor_in(options: &Floor) -> std::io::Result<Vec<std::time::Duration>> {
+    for name in ["upper", "work", "merged"] {
+        std::fs::create_dir_all(options.directory.join(name))?;
+    }
+    let dir = options.directory.display();
+    let overlay = CString::new(format!("lowerdir=/,upperdir={dir}/upper,workdir={dir}/work"))?;
+    let target = CString::new(format!("{dir}/merged"))?;
+    floor::measure(options.rounds, &overlay, &target)
+}
+
+pub use lifecycle::run as run_lifecycle;

@@ -1,0 +1,140 @@
+//! `events` and `explain`: what happened, in order.
+
+use std::process::ExitCode;
+
+use futures::FutureExt;
+use mainstay_messages::admin::{Follow, Item, OutputStream, StreamRequest};
+use mainstay_messages::event::{Event, Subject};
+use serde_json::json;
+
+use crate::arguments::{EventsArguments, ExplainArguments, Format};
+use crate::connection::Context;
+use crate::failure::{Failure, Result};
+use crate::output::{Console, tell};
+use crate::table::{Align, Table, printable};
+use crate::view::{self, EventView};
+use crate::words::offset_ms;
+
+/// Room for the numbers and for the objects of `events`, which cannot know how wide the next one is.
+const SEQ_WIDTH: usize = 6;
+const SUBJECT_WIDTH: usize = 22;
+
+/// `mainstay events`
+pub(super) async fn events(context: &Context, arguments: EventsArguments) -> Result<ExitCode> {
+    let client = context.daemon().await?;
+    let request = StreamRequest::Events {
+        after: arguments.since,
+        follow: if arguments.follow { Follow::Yes } else { Follow::No },
+        object: arguments.object,
+    };
+    let mut stream = client.open(request).await?;
+    let mut console = Console::new();
+    loop {
+        // As with logs: what is there is written together.
+        let item = match stream.next().now_or_never() {
+            Some(item) => item,
+            None => {
+                console.flush().map_err(Failure::Output)?;
+                stream.next().await
+            }
+        };
+        let line = match (item, context.format()) {
+            (Some(Item::Event(event)), Format::Text) => event_line(&event),
+            (Some(Item::Event(event)), Format::Json) => view::line(&EventView::from(&event)),
+            (Some(Item::Lagged { from, to }), Format::Text) => {
+                tell(format!("entries {from} to {to} are no longer kept"));
+                continue;
+            }
+            (Some(Item::Lagged { from, to }), Format::Json) => {
+                view::line(&json!({ "lagged": { "from": from.0, "to": to.0 } }))
+            }
+            (Some(_), _) => continue,
+            (None, _) => break,
+        };
+        console.print(OutputStream::Stdout, line.as_bytes()).map_err(Failure::Output)?;
+    }
+    console.flush().map_err(Failure::Output)?;
+    stream.end().await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `mainstay explain`
+pub(super) async fn explain(context: &Context, arguments: ExplainArguments) -> Result<ExitCode> {
+    let events = context.daemon().await?.explain(arguments.object).await?;
+    let views: Vec<_> = events.iter().map(EventView::from).collect();
+    super::print(context.format(), || life(&events), &views)
+}
+
+fn event_line(event: &Event) -> String {
+    let what = printable(&event.what.to_string());
+    format!(
+        "{:>SEQ_WIDTH$}  {}  {:<SUBJECT_WIDTH$}  {what}\n",
+        event.seq.0,
+        event.at,
+        subject(&event.subject)
+    )
+}
+
+/// The object that an entry is about: the innermost one.
+fn subject(subject: &Subject) -> String {
+    match (&subject.exec, &subject.container, &subject.sandbox) {
+        (Some(exec), _, _) => format!("exec {}", exec.short()),
+        (None, Some(container), _) => format!("container {}", container.short()),
+        (None, None, Some(sandbox)) => format!("pod {}", sandbox.short()),
+        (None, None, None) => "-".to_owned(),
+    }
+}
+
+/// A life as a table, with the time since its first entry in milliseconds.
+fn life(events: &[Event]) -> String {
+    let Some(first) = events.first() else { return "nothing is known of it any more\n".to_owned() };
+    let mut table = Table::new([("+MS", Align::Right), ("WHO", Align::Left), ("WHAT", Align::Left)]);
+    for event in events {
+        let offset = offset_ms(event.at.nanos_since(first.at));
+        table.row([offset, subject(&event.subject), event.what.to_string()]);
+    }
+    format!("since {}\n{table}", first.at)
+}
+
+#[cfg(test)]
+mod tests {
+    use mainstay_messages::event::{Seq, What};
+    use mainstay_messages::{ContainerId, SandboxId, Timestamp};
+
+    use super::*;
+
+    fn events() -> [Event; 3] {
+        let (pod, container) = (SandboxId::from_random([0xaa; 16]), ContainerId::from_random([0xbb; 16]));
+        let event = |seq, at, subject, what| Event { seq: Seq(seq), at: Timestamp(at), subject, what };
+        [
+            event(7, 1_000_000_000, Subject::sandbox(&pod), What::SandboxCreated),
+            event(8, 1_012_345_678, Subject::container(&pod, &container), What::ContainerStarted { pid: 42 }),
+            event(
+                9,
+                2_500_000_000,
+                Subject::container(&pod, &container),
+                What::ContainerUnknown { reason: "\u{1b}[2J".into() },
+            ),
+        ]
+    }
+
+    #[test]
+    fn a_life_has_offsets_from_its_beginning() {
+        let expected = "\
+since 1970-01-01T00:00:01.000000000Z
+      +MS   WHO                      WHAT
+   +0.000   pod aaaaaaaaaaaa         pod recorded
+  +12.345   container bbbbbbbbbbbb   container started, pid 42
++1500.000   container bbbbbbbbbbbb   container lost: \\u{1b}[2J
+";
+        assert_eq!(life(&events()), expected);
+    }
+
+    #[test]
+    fn an_event_is_a_line() {
+        let line = event_line(&events()[2]);
+        let expected =
+            "     9  1970-01-01T00:00:02.500000000Z  container bbbbbbbbbbbb  container lost: \\u{1b}[2J\n";
+        assert_eq!(line, expected);
+    }
+}

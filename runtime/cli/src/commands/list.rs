@@ -1,0 +1,191 @@
+//! `ps` and `pods`.
+
+use std::collections::HashMap;
+use std::process::ExitCode;
+
+use mainstay_messages::Timestamp;
+use mainstay_messages::process::{ExitStatus, OomVerdict};
+use mainstay_messages::record::{ContainerPhase, ContainerSnapshot, SandboxSnapshot};
+
+use super::lifecycle::is_alive;
+use crate::arguments::{ListContainersArguments, ListPodsArguments};
+use crate::connection::Context;
+use crate::failure::Result;
+use crate::table::{Align, Table, shortened};
+use crate::view::{ContainerView, PodView};
+use crate::words::{age, span};
+
+/// Characters of a command that a table shows.
+const COMMAND_LENGTH_MAX: usize = 40;
+
+/// `mainstay ps`
+pub(super) async fn containers(context: &Context, arguments: &ListContainersArguments) -> Result<ExitCode> {
+    let client = context.daemon().await?;
+    let (mut containers, pods) = futures::try_join!(client.list_containers(), client.list_sandboxes())?;
+    if !arguments.all {
+        containers.retain(|container| is_alive(container.record.phase));
+    }
+    // The newest first, as whoever looks has most likely just made it.
+    containers.sort_by_key(|container| std::cmp::Reverse(container.record.created_at));
+    let text = || {
+        if arguments.quiet {
+            return containers.iter().map(|container| format!("{}\n", container.record.id)).collect();
+        }
+        containers_table(&containers, &pods, super::now())
+    };
+    super::print(context.format(), text, &containers.iter().map(ContainerView::from).collect::<Vec<_>>())
+}
+
+/// `mainstay pods`
+pub(super) async fn pods(context: &Context, arguments: &ListPodsArguments) -> Result<ExitCode> {
+    let client = context.daemon().await?;
+    let (mut pods, containers) = futures::try_join!(client.list_sandboxes(), client.list_containers())?;
+    pods.sort_by_key(|pod| std::cmp::Reverse(pod.record.created_at));
+    let text = || {
+        if arguments.quiet {
+            return pods.iter().map(|pod| format!("{}\n", pod.record.id)).collect();
+        }
+        pods_table(&pods, &containers, super::now())
+    };
+    super::print(context.format(), text, &pods.iter().map(PodView::from).collect::<Vec<_>>())
+}
+
+fn containers_table(containers: &[ContainerSnapshot], pods: &[SandboxSnapshot], now: Timestamp) -> String {
+    let names: HashMap<_, _> = pods.iter().map(|pod| (&pod.record.id, pod.record.name().as_str())).collect();
+    let mut table = Table::new([
+        ("CONTAINER ID", Align::Left),
+        ("NAME", Align::Left),
+        ("POD", Align::Left),
+        ("COMMAND", Align::Left),
+        ("CREATED", Align::Left),
+        ("STATUS", Align::Left),
+    ]);
+    for container in containers {
+        let record = &container.record;
+        table.row([
+            record.id.short().to_owned(),
+            record.name().to_string(),
+            (*names.get(&record.sandbox).unwrap_or(&record.sandbox.short())).to_owned(),
+            shortened(&record.spec.process.command.join(" "), COMMAND_LENGTH_MAX),
+            age(record.created_at, now),
+            status(container, now),
+        ]);
+    }
+    table.to_string()
+}
+
+/// What a container does, in a few words.
+fn status(container: &ContainerSnapshot, now: Timestamp) -> String {
+    let record = &container.record;
+    let status = match (record.phase, &record.exit, record.started_at) {
+        (ContainerPhase::Exited, Some(exit), _) => {
+            let why = match (&exit.status, exit.oom) {
+                (_, OomVerdict::Killed) => ", out of memory",
+                (ExitStatus::StartError { .. }, _) => ", could not be started",
+                (ExitStatus::Unknown { .. }, _) => ", nobody saw how",
+                (ExitStatus::Exited { .. } | ExitStatus::Signaled { .. }, _) => "",
+            };
+            format!("exited ({}{why}) {}", exit.code(), age(exit.at, now))
+        }
+        (ContainerPhase::Running, _, Some(started_at)) => {
+            format!("running for {}", span(now.nanos_since(started_at)))
+        }
+        _ => record.phase.to_string(),
+    };
+    match &container.activity {
+        Some(activity) => format!("{status}, {} at step {}", activity.operation, activity.step),
+        None => status,
+    }
+}
+
+fn pods_table(pods: &[SandboxSnapshot], containers: &[ContainerSnapshot], now: Timestamp) -> String {
+    let mut table = Table::new([
+        ("POD ID", Align::Left),
+        ("NAME", Align::Left),
+        ("STATUS", Align::Left),
+        ("RUNNING", Align::Right),
+        ("CREATED", Align::Left),
+        ("REASON", Align::Left),
+    ]);
+    for pod in pods {
+        let record = &pod.record;
+        let own = containers.iter().filter(|container| container.record.sandbox == record.id);
+        let (running, all) = own.fold((0, 0), |(running, all), container| {
+            (running + usize::from(is_alive(container.record.phase)), all + 1)
+        });
+        table.row([
+            record.id.short().to_owned(),
+            record.name().to_string(),
+            record.phase.to_string(),
+            format!("{running}/{all}"),
+            age(record.created_at, now),
+            record.reason.clone().unwrap_or_default(),
+        ]);
+    }
+    table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use mainstay_messages::record::{ContainerRecord, SandboxRecord};
+    use mainstay_messages::{ContainerId, ContainerSpec, Exit, SandboxId, SandboxSpec};
+
+    use super::*;
+
+    const MINUTE_NS: u64 = 60_000_000_000;
+
+    fn container(id: u8, name: &str, change: impl FnOnce(&mut ContainerRecord)) -> ContainerSnapshot {
+        let spec = ContainerSpec::new(name.parse().expect("a name"), ["sh", "-c", "sleep 1"]);
+        let (id, pod) = (ContainerId::from_random([id; 16]), SandboxId::from_random([0xee; 16]));
+        let mut record = ContainerRecord::intent(id, pod, spec, "/log".into(), Timestamp(0));
+        change(&mut record);
+        ContainerSnapshot { record, activity: None }
+    }
+
+    fn pod() -> SandboxSnapshot {
+        let spec = SandboxSpec::new("web".parse().expect("a name"));
+        let record = SandboxRecord::intent(SandboxId::from_random([0xee; 16]), spec, Timestamp(0));
+        SandboxSnapshot { record, activity: None }
+    }
+
+    fn containers() -> [ContainerSnapshot; 3] {
+        let oom = Exit {
+            status: ExitStatus::Signaled { signal: 9 },
+            at: Timestamp(4 * MINUTE_NS),
+            oom: OomVerdict::Killed,
+        };
+        [
+            container(0x11, "runs", |record| {
+                record.phase = ContainerPhase::Running;
+                record.started_at = Some(Timestamp(MINUTE_NS));
+            }),
+            container(0x22, "died", |record| {
+                record.phase = ContainerPhase::Exited;
+                record.exit = Some(oom);
+            }),
+            container(0x33, "waits", |record| record.phase = ContainerPhase::Created),
+        ]
+    }
+
+    #[test]
+    fn containers_as_people_see_them() {
+        let shown = containers_table(&containers(), &[pod()], Timestamp(5 * MINUTE_NS));
+        let expected = "\
+CONTAINER ID   NAME    POD   COMMAND         CREATED         STATUS
+111111111111   runs    web   sh -c sleep 1   5 minutes ago   running for 4 minutes
+222222222222   died    web   sh -c sleep 1   5 minutes ago   exited (137, out of memory) 1 minute ago
+333333333333   waits   web   sh -c sleep 1   5 minutes ago   created
+";
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn pods_as_people_see_them() {
+        let shown = pods_table(&[pod()], &containers(), Timestamp(2 * MINUTE_NS));
+        let expected = "\
+POD ID         NAME   STATUS     RUNNING   CREATED         REASON
+eeeeeeeeeeee   web    starting       1/3   2 minutes ago
+";
+        assert_eq!(shown, expected);
+    }
+}

@@ -1,0 +1,93 @@
+//! Commands that need no daemon, or are it: `daemon`, `bench`, `config`, `completion`,
+//! `version`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+use mainstay::Config;
+use mainstay::config::CONFIG_PATH_DEFAULT;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::arguments::{Arguments, ConfigCommand};
+use crate::bench::{self, Bench};
+use crate::connection::Context;
+use crate::failure::{Failure, Result};
+use crate::output;
+use crate::view::VersionView;
+
+/// `mainstay daemon`: serves until INT or TERM.
+pub(super) async fn daemon(context: &Context) -> Result<ExitCode> {
+    let config = context.config()?;
+    Failure::unless_root("daemon", "its shims make namespaces, mounts and cgroups")?;
+    let listen = |kind| signal(kind).map_err(|e| Failure::machine("taking signals", e));
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    let mut terminate = listen(SignalKind::terminate())?;
+    let shutdown = async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    };
+    mainstay::daemon::run(config, shutdown).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `mainstay bench`
+pub(super) async fn bench(context: &Context, command: &Bench) -> Result<ExitCode> {
+    match command {
+        Bench::Lifecycle(options) => {
+            Failure::unless_root("bench lifecycle", "it makes pods and containers")?;
+            bench::run_lifecycle(options, context.format()).await.map_err(Failure::Bench)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Bench::Floor(options) => Ok(bench::run_floor(options)),
+    }
+}
+
+/// `mainstay config`
+pub(super) fn config(context: &Context, command: ConfigCommand) -> Result<ExitCode> {
+    match command {
+        ConfigCommand::Default => output::print(&Config::default_text()).map_err(Failure::Output)?,
+        ConfigCommand::Check { file } => {
+            let path =
+                file.or_else(|| context.config_path()).unwrap_or_else(|| PathBuf::from(CONFIG_PATH_DEFAULT));
+            Config::load(&path)?;
+            output::print(&format!("{}: good\n", path.display())).map_err(Failure::Output)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `mainstay completion`
+pub(super) fn completion(shell: clap_complete::Shell) -> Result<ExitCode> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "mainstay", &mut script);
+    let stdout = mainstay_messages::admin::OutputStream::Stdout;
+    output::write_all(stdout, &script).map_err(Failure::Output)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `mainstay version`: ours is printed whatever is wrong with the daemon.
+pub(super) async fn version(context: &Context) -> Result<ExitCode> {
+    let own = env!("CARGO_PKG_VERSION");
+    let daemon = async {
+        match context.daemon_if_any().await? {
+            Some(client) => Ok::<_, Failure>(Some(client.version().await?)),
+            None => Ok(None),
+        }
+    };
+    let (daemon, error) = match daemon.await {
+        Ok(daemon) => (daemon, None),
+        Err(failure) => (None, Some(failure.sentence())),
+    };
+    let text = || match (&daemon, &error) {
+        (Some(daemon), _) => format!(
+            "mainstay {own}\ndaemon   {} (protocol {}), pid {}, since {}\n",
+            daemon.version, daemon.protocol, daemon.pid, daemon.started_at
+        ),
+        (None, Some(error)) => format!("mainstay {own}\ndaemon   {error}\n"),
+        (None, None) => format!("mainstay {own}\ndaemon   none answers\n"),
+    };
+    super::print(context.format(), text, &VersionView::new(own, daemon.as_ref(), error.as_deref()))
+}

@@ -1,0 +1,284 @@
+//! The configuration: its keys, its defaults, and what is said when a file is wrong. It never touches the
+//! machine; whether directories can be made is found out when the runtime starts.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error as ThisError;
+
+/// The largest configuration file that is read, in bytes.
+pub const CONFIG_LENGTH_MAX: u64 = 1024 * 1024;
+/// Where the daemon looks for its configuration when not told.
+pub const CONFIG_PATH_DEFAULT: &str = "/etc/mainstay/config.toml";
+/// How unlike a known key a wrong one may be to be taken for a slip of the pen (Jaro-Winkler, 0 to 1).
+const KEY_LIKENESS_MIN: f64 = 0.7;
+
+/// The configuration of a runtime.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// What lasts: the store, logs, writable layers.
+    pub root_dir: PathBuf,
+    /// What a reboot may take: sockets, bundles, exit records.
+    pub state_dir: PathBuf,
+    /// The socket of the admin RPC.
+    pub admin_socket: PathBuf,
+    /// The cgroup below which all pods are.
+    pub cgroup_parent: String,
+    /// Whether shims live on when the runtime ends.
+    pub shims: ShimLifetime,
+    /// The program that is started as shim; the running program itself when not given.
+    pub shim_program: Option<PathBuf>,
+    /// What is done when the machine forbids an `oom_score_adj`.
+    pub oom_score_adj: OomScorePolicy,
+}
+
+/// Whether shims live on when the runtime ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ShimLifetime {
+    /// They do, with their containers; the next runtime on the same directories adopts them.
+    #[default]
+    Outlive,
+    /// They end with it, however it ends.
+    WithRuntime,
+}
+
+/// What is done when the machine forbids an `oom_score_adj` (lowering it needs CAP_SYS_RESOURCE).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OomScorePolicy {
+    /// The nearest allowed value is used.
+    #[default]
+    Clamp,
+    /// The container is not started.
+    Refuse,
+}
+
+/// Why a configuration file was not taken.
+#[derive(Debug, ThisError)]
+pub enum ConfigError {
+    /// It cannot be read.
+    #[error("{path}: cannot be read")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It is larger than any configuration.
+    #[error("{path}: {length} bytes; a configuration has at most {CONFIG_LENGTH_MAX}")]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        length: u64,
+    },
+    /// A key that is not known.
+    #[error("{path}, line {line}: unknown key {key:?}{}", did_you_mean(.nearest))]
+    UnknownKey {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// The key.
+        key: String,
+        /// The known key that is most like it.
+        nearest: Option<String>,
+    },
+    /// Anything else that is wrong with the text.
+    #[error("{path}, line {line}: {message}")]
+    Text {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        message: String,
+    },
+    /// A value that cannot be right.
+    #[error("{path}: {field}: {value:?} is not valid; expected {expected}")]
+    Value {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        field: &'static str,
+        /// Its value.
+        value: String,
+        /// What would be right.
+        expected: &'static str,
+    },
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            root_dir: "/var/lib/mainstay".into(),
+            state_dir: "/run/mainstay".into(),
+            admin_socket: "/run/mainstay/admin.sock".into(),
+            cgroup_parent: "/mainstay".into(),
+            shims: ShimLifetime::default(),
+            shim_program: None,
+            oom_score_adj: OomScorePolicy::default(),
+        }
+    }
+}
+
+impl Config {
+    /// A configuration whose directories and cgroup all lie below one name, for a runtime beside others.
+    pub fn beside(base: &Path, cgroup_parent: impl Into<String>) -> Self {
+        Self {
+            root_dir: base.join("root"),
+            state_dir: base.join("state"),
+            admin_socket: base.join("state/admin.sock"),
+            cgroup_parent: cgroup_parent.into(),
+            ..Self::default()
+        }
+    }
+
+    /// Reads and checks a file.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let read = |source| ConfigError::Read { path: path.into(), source };
+        let length = std::fs::metadata(path).map_err(read)?.len();
+        if length > CONFIG_LENGTH_MAX {
+            return Err(ConfigError::TooLarge { path: path.into(), length });
+        }
+        Self::parse(path, &std::fs::read_to_string(path).map_err(read)?)
+    }
+
+    /// Reads and checks the text of a file; `path` is only for what errors say.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        let config: Self = toml::from_str(text).map_err(|error| explain(path, text, &error))?;
+        config.check(path)?;
+        Ok(config)
+    }
+
+    fn check(&self, path: &Path) -> Result<(), ConfigError> {
+        let absolute = [
+            ("root_dir", Some(&self.root_dir)),
+            ("state_dir", Some(&self.state_dir)),
+            ("admin_socket", Some(&self.admin_socket)),
+            ("shim_program", self.shim_program.as_ref()),
+        ];
+        for (field, value) in absolute {
+            if let Some(value) = value.filter(|value| !value.is_absolute()) {
+                return Err(ConfigError::Value {
+                    path: path.into(),
+                    field,
+                    value: value.display().to_string(),
+                    expected: "an absolute path",
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The default configuration as a commented file.
+    pub fn default_text() -> String {
+        let Config { root_dir, state_dir, admin_socket, cgroup_parent, .. } = Self::default();
+        format!(
+            "# Configuration of the Mainstay daemon. Every key is shown with its default.\n\
+             # Check a file with `mainstay config check FILE`.\n\
+             \n\
+             # What lasts: the store, logs, writable layers. Made with mode 0700.\n\
+             root_dir = {root_dir:?}\n\
+             \n\
+             # What a reboot may take: sockets, bundles, exit records. Made with mode 0700.\n\
+             state_dir = {state_dir:?}\n\
+             \n\
+             # The unix socket of the admin RPC, mode 0600. Only root and the daemon's own user may use it.\n\
+             admin_socket = {admin_socket:?}\n\
+             \n\
+             # The cgroup below which all pods are.\n\
+             cgroup_parent = {cgroup_parent:?}\n\
+             \n\
+             # \"outlive\": containers run on when the daemon ends, and the next one adopts them.\n\
+             # \"with_runtime\": they end with it, however it ends.\n\
+             shims = \"outlive\"\n\
+             \n\
+             # The program that is started as shim. The daemon's own program when not given.\n\
+             # shim_program = \"/usr/local/bin/mainstay\"\n\
+             \n\
+             # What is done with an oom_score_adj that the machine forbids (lowering it needs\n\
+             # CAP_SYS_RESOURCE): \"clamp\" uses the nearest allowed value, \"refuse\" does not start.\n\
+             oom_score_adj = \"clamp\"\n"
+        )
+    }
+}
+
+impl fmt::Display for Config {
+    /// The configuration as TOML, without comments.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&toml::to_string(self).map_err(|_| fmt::Error)?)
+    }
+}
+
+/// Says where a text is wrong, and which key was probably meant.
+fn explain(path: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
+    let start = error.span().map_or(0, |span| span.start).min(text.len());
+    let line = text.as_bytes()[..start].iter().filter(|byte| **byte == b'\n').count() + 1;
+    let message = error.message();
+    let path = path.to_path_buf();
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    match (message.starts_with("unknown field"), quoted.next()) {
+        (true, Some(key)) => {
+            let nearest = quoted
+                .map(|known| (strsim::jaro_winkler(key, known), known))
+                .filter(|(likeness, _)| *likeness >= KEY_LIKENESS_MIN)
+                .max_by(|(a, _), (b, _)| a.total_cmp(b))
+                .map(|(_, known)| known.to_owned());
+            ConfigError::UnknownKey { path, line, key: key.to_owned(), nearest }
+        }
+        _ => ConfigError::Text { path, line, message: message.lines().collect::<Vec<_>>().join(" ") },
+    }
+}
+
+fn did_you_mean(nearest: &Option<String>) -> String {
+    nearest.as_ref().map(|n| format!("; did you mean {n:?}?")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        Config::parse(Path::new("c.toml"), text).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn an_empty_file_is_the_default() {
+        assert_eq!(parse("").expect("empty is fine"), Config::default());
+    }
+
+    #[test]
+    fn the_commented_default_is_the_default_and_names_every_key() {
+        let text = Config::default_text();
+        assert_eq!(parse(&text).expect("our own text"), Config::default());
+        let all = Config { shim_program: Some("/x".into()), ..Config::default() }.to_string();
+        for key in all.lines().filter_map(|line| line.split(" = ").next()) {
+            assert!(text.contains(&format!("{key} = ")), "{key} is missing in the commented default");
+        }
+    }
+
+    #[rstest]
+    #[case("\nrootdir = \"/x\"\n", "c.toml, line 2: unknown key \"rootdir\"; did you mean \"root_dir\"?")]
+    #[case("zzz = 1", "c.toml, line 1: unknown key \"zzz\"")]
+    #[case("root_dir = \"x\"", "c.toml: root_dir: \"x\" is not valid; expected an absolute path")]
+    fn says_what_is_wrong(#[case] text: &str, #[case] message: &str) {
+        assert_eq!(parse(text).expect_err("wrong"), message);
+    }
+
+    #[rstest]
+    #[case("a = 1\nshims = 3", "line 1")]
+    #[case("\n\nshims = 3", "line 3")]
+    #[case("shims = \"never\"", "outlive")]
+    #[case("root_dir = [", "line 1")]
+    fn names_the_line(#[case] text: &str, #[case] part: &str) {
+        let error = parse(text).expect_err("wrong");
+        assert!(error.contains(part), "{error}");
+    }
+}

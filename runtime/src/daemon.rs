@@ -1,0 +1,87 @@
+//! The daemon: a runtime with the admin RPC in front of it.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use mainstay_admin::Server;
+use mainstay_messages::{Error, Result};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::backend::AdminBackend;
+use crate::config::{Config, ShimLifetime};
+use crate::runtime::{Runtime, Shutdown};
+
+/// Serves until `shutdown` is ready, then leaves the containers running (or, with
+/// [`ShimLifetime::WithRuntime`], stops them).
+pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+    let server = Server::bind(&config.admin_socket).map_err(|e| Error::unavailable("admin socket", e))?;
+    let fate = match config.shims {
+        ShimLifetime::Outlive => Shutdown::LeaveRunning,
+        ShimLifetime::WithRuntime => Shutdown::StopContainers,
+    };
+    let runtime = Runtime::start(config).await?;
+    let outcome = server.serve(Arc::new(AdminBackend::new(runtime.clone())), shutdown).await;
+    runtime.close(fate).await?;
+    outcome.map_err(|e| Error::unavailable("admin socket", e))
+}
+
+/// A daemon inside this process that keeps nothing: for a command that runs one container.
+#[derive(Debug)]
+pub struct PrivateDaemon {
+    runtime: Runtime,
+    socket: PathBuf,
+    directory: PathBuf,
+    stop: oneshot::Sender<()>,
+    server: JoinHandle<()>,
+}
+
+/// Starts a daemon in this process below `directory`, which is made, and removed when it is closed. Its shims end
+/// with this process, however that ends.
+pub async fn private(directory: &Path, cgroup_parent: &str) -> Result<PrivateDaemon> {
+    let config = Config { shims: ShimLifetime::WithRuntime, ..Config::beside(directory, cgroup_parent) };
+    let socket = config.admin_socket.clone();
+    let runtime = Runtime::start(config).await?;
+    let bound = Server::bind(&socket).map_err(|e| Error::unavailable("admin socket", e));
+    let server = match bound {
+        Ok(server) => server,
+        Err(error) => {
+            runtime.close(Shutdown::StopContainers).await?;
+            return Err(error);
+        }
+    };
+    let (stop, stopped) = oneshot::channel();
+    let backend = Arc::new(AdminBackend::new(runtime.clone()));
+    let server = tokio::spawn(async move {
+        let shutdown = async {
+            let _ = stopped.await;
+        };
+        if let Err(error) = server.serve(backend, shutdown).await {
+            tracing::error!(%error, "the private admin server ended");
+        }
+    });
+    Ok(PrivateDaemon { runtime, socket, directory: directory.to_path_buf(), stop, server })
+}
+
+impl PrivateDaemon {
+    /// The socket of its admin RPC.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Stops and removes everything, and then its directories.
+    pub async fn close(self) -> Result<()> {
+        let _ = self.stop.send(());
+        if let Err(error) = self.server.await {
+            tracing::error!(%error, "the private admin server panicked");
+        }
+        let sandboxes = self.runtime.sandboxes();
+        let removals = sandboxes.iter().map(|sandbox| self.runtime.remove_sandbox(&sandbox.record.id));
+        let outcomes = futures::future::join_all(removals).await;
+        self.runtime.close(Shutdown::StopContainers).await?;
+        outcomes.into_iter().collect::<Result<Vec<()>>>()?;
+        std::fs::remove_dir_all(&self.directory)
+            .map_err(|e| Error::unavailable(format!("directory {}", self.directory.display()), e))
+    }
+}

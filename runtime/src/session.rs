@@ -1,0 +1,225 @@
+//! Sessions: the streams of a running process, from the shim straight to whoever asked, and its exit at the end.
+//!
+//! No actor is on the way of the bytes. The stream socket is that of the shim; the exit is the one that the
+//! process's container has published, so a session never knows of an end before the journal does.
+
+use std::path::Path;
+
+use mainstay_messages::admin::{Attached, OnLag, OutputStream};
+use mainstay_messages::spec::WindowSize;
+use mainstay_messages::{ContainerId, Error, ExecId, Exit, Result};
+use mainstay_task_api::streams::{self, Frame, OpenRequest, StdinUse, StreamReader, StreamWriter, Streams};
+
+use crate::failure::chain;
+use crate::runtime::Runtime;
+
+/// The most output of each stream that [`Runtime::exec_output`] keeps when not told otherwise, in bytes.
+pub const EXEC_OUTPUT_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// How to attach to a running container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttachOptions {
+    /// Whether input is sent.
+    pub stdin: Attached,
+    /// What happens when the output is not read as fast as it comes.
+    pub on_lag: OnLag,
+}
+
+/// The streams of a process. Dropping it detaches; the process goes on.
+#[derive(Debug)]
+pub struct Session {
+    reader: SessionReader,
+    writer: SessionWriter,
+}
+
+/// The output of a process, and its exit.
+#[derive(Debug)]
+pub struct SessionReader {
+    runtime: Runtime,
+    process: Process,
+    stream: StreamReader,
+    ended: Option<Ended>,
+}
+
+/// The input of a process.
+#[derive(Debug)]
+pub struct SessionWriter {
+    runtime: Runtime,
+    process: Process,
+    stream: StreamWriter,
+}
+
+/// What a session yields. After [`SessionItem::CutOff`] and [`SessionItem::Exited`] there is no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionItem {
+    /// Output.
+    Output {
+        /// Which stream; a terminal has only the first.
+        stream: OutputStream,
+        /// What was written.
+        bytes: Vec<u8>,
+    },
+    /// The reader was slower than its [`OnLag`] allows; so many bytes are missing.
+    CutOff {
+        /// Bytes that were waiting.
+        bytes: u64,
+    },
+    /// All output was delivered, and the process has ended.
+    Exited(Exit),
+}
+
+/// All that a process wrote, and how it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExecOutput {
+    /// Its standard output, cut at the limit.
+    pub stdout: Vec<u8>,
+    /// Its standard error, cut at the limit.
+    pub stderr: Vec<u8>,
+    /// Bytes beyond the limit, which were read and thrown away.
+    pub cut_bytes: u64,
+    /// How it ended.
+    pub exit: Exit,
+}
+
+#[derive(Clone, Debug)]
+struct Process {
+    container: ContainerId,
+    exec: Option<ExecId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    AwaitingExit,
+    Over,
+}
+
+impl Session {
+    pub(crate) async fn open(
+        runtime: Runtime,
+        socket: &Path,
+        container: ContainerId,
+        exec: Option<ExecId>,
+        options: AttachOptions,
+    ) -> Result<Self> {
+        let request = OpenRequest {
+            container: container.clone(),
+            exec: exec.clone(),
+            stdin: match options.stdin {
+                Attached::Yes => StdinUse::Yes,
+                Attached::No => StdinUse::No,
+            },
+            on_lag: match options.on_lag {
+                OnLag::Block => streams::OnLag::Block,
+                OnLag::Detach => streams::OnLag::Detach,
+            },
+        };
+        let what = format!("the streams of container {container}");
+        let streams =
+            Streams::open(socket, &request).await.map_err(|error| Error::unavailable(what, chain(&error)))?;
+        let process = Process { container, exec };
+        Ok(Self {
+            reader: SessionReader {
+                runtime: runtime.clone(),
+                process: process.clone(),
+                stream: streams.reader,
+                ended: None,
+            },
+            writer: SessionWriter { runtime, process, stream: streams.writer },
+        })
+    }
+
+    /// The exec whose streams these are; none for PID 1.
+    pub fn exec(&self) -> Option<&ExecId> {
+        self.reader.process.exec.as_ref()
+    }
+
+    /// Output and input apart, so that each can wait without the other.
+    pub fn split(self) -> (SessionReader, SessionWriter) {
+        (self.reader, self.writer)
+    }
+
+    /// Reads until the process has ended, and keeps at most `limit` bytes of each stream.
+    pub async fn collect(mut self, limit: usize) -> Result<ExecOutput> {
+        let (mut stdout, mut stderr, mut cut_bytes) = (Vec::new(), Vec::new(), 0u64);
+        loop {
+            match self.reader.next().await? {
+                Some(SessionItem::Output { stream, bytes }) => {
+                    let kept = match stream {
+                        OutputStream::Stdout => &mut stdout,
+                        OutputStream::Stderr => &mut stderr,
+                    };
+                    let room = (limit - kept.len()).min(bytes.len());
+                    kept.extend_from_slice(&bytes[..room]);
+                    cut_bytes += (bytes.len() - room) as u64;
+                }
+                Some(SessionItem::CutOff { bytes }) => cut_bytes += bytes,
+                Some(SessionItem::Exited(exit)) => return Ok(ExecOutput { stdout, stderr, cut_bytes, exit }),
+                None => return Err(Error::internal("session", "it ended without an exit")),
+            }
+        }
+    }
+}
+
+impl SessionReader {
+    /// The next item, or none after the last one. May be cancelled without loss.
+    pub async fn next(&mut self) -> Result<Option<SessionItem>> {
+        match self.ended {
+            Some(Ended::Over) => return Ok(None),
+            Some(Ended::AwaitingExit) => return self.exit().await.map(Some),
+            None => {}
+        }
+        let item = match self.stream.next().await {
+            Ok(Frame::Stdout(bytes)) => SessionItem::Output { stream: OutputStream::Stdout, bytes },
+            Ok(Frame::Stderr(bytes)) => SessionItem::Output { stream: OutputStream::Stderr, bytes },
+            Ok(Frame::Lagged { dropped_bytes }) => {
+                self.ended = Some(Ended::Over);
+                SessionItem::CutOff { bytes: dropped_bytes }
+            }
+            // The shim is gone, or says that there is no more: either way an exit follows.
+            Ok(Frame::End | Frame::Stdin(_) | Frame::StdinEof) => return self.await_exit().await,
+            Err(error) => {
+                tracing::debug!(container = %self.process.container, error = chain(&error), "stream broke");
+                return self.await_exit().await;
+            }
+        };
+        Ok(Some(item))
+    }
+
+    async fn await_exit(&mut self) -> Result<Option<SessionItem>> {
+        self.ended = Some(Ended::AwaitingExit);
+        self.exit().await.map(Some)
+    }
+
+    async fn exit(&mut self) -> Result<SessionItem> {
+        let exit = match &self.process.exec {
+            Some(exec) => self.runtime.wait_exec(exec).await,
+            None => self.runtime.wait(&self.process.container).await,
+        };
+        self.ended = Some(Ended::Over);
+        exit.map(SessionItem::Exited)
+    }
+}
+
+impl SessionWriter {
+    /// Writes to standard input; waits while the process does not read. Input for a process that has ended or
+    /// closed its input goes nowhere, as with a pipe whose reader is gone.
+    pub async fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        if let Err(error) = self.stream.write(bytes).await {
+            tracing::debug!(container = %self.process.container, error = chain(&error), "input was not taken");
+        }
+        Ok(())
+    }
+
+    /// Ends standard input.
+    pub async fn close_stdin(&mut self) -> Result<()> {
+        if let Err(error) = self.stream.close_stdin().await {
+            tracing::debug!(container = %self.process.container, error = chain(&error), "input was closed already");
+        }
+        Ok(())
+    }
+
+    /// Changes the size of the terminal.
+    pub async fn resize(&mut self, size: WindowSize) -> Result<()> {
+        self.runtime.resize(&self.process.container, self.process.exec.as_ref(), size).await
+    }
+}

@@ -1,0 +1,212 @@
+//! The wiring: opens the store, starts the actors on a thread of their own, connects them, and has what was there
+//! adopted. No decision is made here.
+//!
+//! ```text
+//!   caller's tokio            thread "mainstay-actors"                 threads of the store
+//!   Runtime ── Addr ────────► Router, Sandbox, Container, Journal ───► writer, reader
+//!           ── Directory ───► (published snapshots)
+//!                             ShimSupervisor ── ttrpc ──► shims
+//! ```
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::SystemTime;
+
+use actix::{Actor, Addr};
+use mainstay_actors::ports::{Clock, Ids, Loaded, Ports, Store, Supervisor};
+use mainstay_actors::{Core, Counters, Directory, EventLog, HowDown, Parts, Recover, Router};
+use mainstay_messages::id::ID_BYTES;
+use mainstay_messages::{Error, Result, Timestamp};
+use mainstay_store::{Options, SqliteStore};
+use mainstay_supervisor::paths::Directories;
+use mainstay_supervisor::{Lifetime, OomScorePolicy, Program, ShimSupervisor, SupervisorSettings, identity};
+use rustix::rand::GetRandomFlags;
+use tokio::sync::oneshot;
+
+use crate::config::{self, Config, ShimLifetime};
+use crate::failure::chain;
+
+/// The file of the store in the root directory.
+pub const STORE_FILE: &str = "store.db";
+
+/// A running system.
+pub(crate) struct System {
+    pub(crate) config: Config,
+    pub(crate) directory: Directory,
+    pub(crate) event_log: EventLog,
+    pub(crate) router: Addr<Router>,
+    pub(crate) directories: Directories,
+    counters: Arc<Counters>,
+    store: Arc<SqliteStore>,
+    actors: Mutex<Option<Actors>>,
+}
+
+/// The thread of the actors.
+struct Actors {
+    system: actix::System,
+    thread: JoinHandle<()>,
+}
+
+/// What the thread of the actors answers when it is ready.
+struct Ready {
+    core: Core,
+    store: Arc<SqliteStore>,
+    system: actix::System,
+}
+
+impl System {
+    /// See [`crate::Runtime::start`].
+    pub(crate) async fn start(config: Config) -> Result<Self> {
+        let settings = settings(&config);
+        let directories = settings.directories();
+        let (sender, ready) = oneshot::channel();
+        let thread = std::thread::Builder::new()
+            .name("mainstay-actors".into())
+            .spawn(move || run_actors(settings, sender))
+            .map_err(|error| Error::unavailable("a thread for the actors", error))?;
+        let stopped = |_| Error::internal("the actors", "their thread ended before it was ready");
+        let Ready { core, store, system } = ready.await.map_err(stopped)??;
+        let Core { router, events, directory, counters } = core;
+        let actors = Mutex::new(Some(Actors { system, thread }));
+        Ok(Self { config, directory, event_log: events, router, directories, counters, store, actors })
+    }
+
+    /// Ends the actors, then the store. What they had asked of the store is written.
+    pub(crate) async fn stop(&self) -> Result<()> {
+        let actors = self.actors.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(Actors { system, thread }) = actors else { return Ok(()) };
+        system.stop();
+        let store = Arc::clone(&self.store);
+        let joined = tokio::task::spawn_blocking(move || {
+            let joined = thread.join();
+            store.close();
+            joined
+        });
+        match joined.await {
+            Ok(Ok(())) => Ok(()),
+            _ => Err(Error::internal("the actors", "their thread panicked")),
+        }
+    }
+
+    /// What the actors count, by name.
+    pub(crate) fn counters(&self) -> Vec<(String, u64)> {
+        let counters = &self.counters;
+        [
+            ("calls_routed", counters.routed.get()),
+            ("calls_refused", counters.refused.get()),
+            ("exits_parked", counters.parked.get()),
+            ("exits_delivered", counters.delivered.get()),
+            ("exits_absorbed", counters.absorbed.get()),
+            ("exits_unclaimed", counters.unclaimed.get()),
+            ("actor_restarts", counters.restarts.get()),
+            ("commits_failed", counters.failed_commits.get()),
+            ("facts_lost", counters.lost_notes.get()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+    }
+}
+
+impl Drop for System {
+    fn drop(&mut self) {
+        if let Some(Actors { system, .. }) =
+            self.actors.get_mut().unwrap_or_else(PoisonError::into_inner).take()
+        {
+            // Nobody waits: whoever wants to be sure that it has ended calls `Runtime::close`.
+            system.stop();
+        }
+    }
+}
+
+fn settings(config: &Config) -> SupervisorSettings {
+    let mut settings = SupervisorSettings::new(&config.state_dir, &config.root_dir);
+    settings.cgroup_parent = config.cgroup_parent.clone();
+    settings.program = config.shim_program.clone().map_or(Program::SelfExe, Program::Path);
+    settings.lifetime = match config.shims {
+        ShimLifetime::Outlive => Lifetime::Outlive,
+        ShimLifetime::WithRuntime => Lifetime::WithRuntime,
+    };
+    settings.oom_score = match config.oom_score_adj {
+        config::OomScorePolicy::Clamp => OomScorePolicy::Clamp,
+        config::OomScorePolicy::Refuse => OomScorePolicy::Refuse,
+    };
+    settings
+}
+
+/// The body of the actors' thread.
+fn run_actors(settings: SupervisorSettings, sender: oneshot::Sender<Result<Ready>>) {
+    let runner = actix::System::new();
+    match runner.block_on(start_actors(settings)) {
+        Ok((core, store)) => {
+            let ready = Ready { core, store, system: actix::System::current() };
+            if sender.send(Ok(ready)).is_err() {
+                // Whoever started it has left.
+                return;
+            }
+            if let Err(error) = runner.run() {
+                tracing::error!(%error, "the event loop of the actors failed");
+            }
+        }
+        Err(error) => {
+            // The receiver may have left; then nobody wants to know.
+            let _ = sender.send(Err(error));
+        }
+    }
+}
+
+async fn start_actors(settings: SupervisorSettings) -> Result<(Core, Arc<SqliteStore>)> {
+    settings.check()?;
+    let boot_id = identity::boot_id().map_err(|error| Error::unavailable("the boot id", error))?;
+    let path = settings.root_dir.join(STORE_FILE);
+    let opened = SqliteStore::open(&path, Options::new(boot_id.clone()))
+        .map_err(|error| Error::unavailable("the store", chain(&error)))?;
+    if let Some(aside) = &opened.set_aside {
+        tracing::error!(aside = %aside.display(), "the store could not be read and was set aside; it begins empty");
+    }
+    let store = Arc::new(opened.store);
+    let loaded = store.load().await?;
+    let how = how_down(&loaded, &boot_id);
+    let ports = Ports {
+        store: Arc::clone(&store) as Arc<dyn Store>,
+        clock: Arc::new(WallClock),
+        ids: Arc::new(KernelRandom),
+    };
+    let parts = Parts { ports, log_dir: settings.directories().logs(), last: loaded.last };
+    let core = Core::start(parts, |facts| {
+        let supervisor = ShimSupervisor::new(settings, facts.exited, facts.died)?;
+        Ok::<_, Error>(Supervisor::of(&supervisor.start()))
+    })?;
+    let closed = |_| Error::internal("the router", "it ended while it was started");
+    core.router.send(Recover { loaded, how }).await.map_err(closed)?;
+    Ok((core, store))
+}
+
+/// Whether the machine was rebooted since the last run.
+fn how_down(loaded: &Loaded, boot_id: &str) -> HowDown {
+    match &loaded.boot_id {
+        Some(before) if before != boot_id => HowDown::Rebooted,
+        _ => HowDown::Restarted,
+    }
+}
+
+/// The clock of the machine.
+struct WallClock;
+
+impl Clock for WallClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_system(SystemTime::now())
+    }
+}
+
+/// The kernel's random numbers.
+struct KernelRandom;
+
+impl Ids for KernelRandom {
+    fn random(&self) -> [u8; ID_BYTES] {
+        let mut bytes = [0; ID_BYTES];
+        // getrandom(2) fills up to 256 bytes at once, and fails only for bad arguments.
+        let filled = rustix::rand::getrandom(&mut bytes, GetRandomFlags::empty());
+        assert_eq!(filled, Ok(ID_BYTES), "the kernel's random numbers");
+        bytes
+    }
+}

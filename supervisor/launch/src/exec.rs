@@ -1,0 +1,126 @@
+//! A further process in a container that runs.
+//!
+//! The child joins the name spaces of the container's first process by its pidfd, all at once; it is born in the right process
+//! id name space, which the parent enters for the clone.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use oci_spec::runtime::{LinuxNamespaceType, Process, Spec};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
+
+use crate::capabilities::Sets;
+use crate::clone::{self, CgroupEntry, Never};
+use crate::control::{ControlEnd, Launching};
+use crate::error::{Context, LaunchError, Result, Step, unsupported};
+use crate::init::filter_of;
+use crate::limits::{OomScorePolicy, set_oom_score};
+use crate::mounts::target::ContainerRoot;
+use crate::namespaces::PidNamespaceVisit;
+use crate::process::{ChildIo, Hold, Prepared, personality};
+use crate::procfs::HostProc;
+use crate::stdio::Io;
+use crate::support::check_process;
+use crate::terminal;
+use crate::user::UserDatabase;
+
+/// A process to execute in a container.
+#[derive(Debug)]
+pub struct ExecRequest<'a> {
+    /// The process. Without capabilities of its own it gets those of the container's first process.
+    pub process: &'a Process,
+    /// The user as the caller wrote it (see [`crate::USER_ANNOTATION`]); it decides in place of `process.user`.
+    pub user: Option<&'a str>,
+    /// The container's spec: its filter and personality hold for every process in it.
+    pub spec: &'a Spec,
+    /// A pidfd of the container's first process.
+    pub target: BorrowedFd<'a>,
+    /// Standard input, output and error.
+    pub io: Io,
+    /// The groups that the process belongs to.
+    pub cgroup: CgroupEntry<'a>,
+    /// What to do when the OOM score cannot be lowered.
+    pub oom_score: OomScorePolicy,
+}
+
+/// Starts a process in a running container. It reports `Ready`, and executes at once.
+///
+/// # Errors
+/// As [`crate::create`]; [`LaunchError::TargetGone`] when the container's first process has ended.
+pub fn exec(request: ExecRequest<'_>) -> Result<Launching> {
+    let mut warnings = Vec::new();
+    check_process(request.process, &mut warnings)?;
+    if has_user_namespace(request.spec) {
+        return Err(unsupported("linux.namespaces", "a user name space"));
+    }
+    if is_over(request.target) {
+        return Err(LaunchError::TargetGone);
+    }
+    let visit = match PidNamespaceVisit::by_process(request.target) {
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Err(LaunchError::TargetGone),
+        result => result.context(Step::Namespaces, || "joining the container's pid name space".to_owned())?,
+    };
+    let keep: Vec<BorrowedFd<'_>> = request.io.fds().chain([request.target]).collect();
+    let started =
+        clone::start(0, Some(visit), request.cgroup, &keep, |control| run(&request, control, warnings));
+    // A process id name space whose first process has ended takes no new one; its cgroup may be gone as well.
+    started.map_err(|error| if is_over(request.target) { LaunchError::TargetGone } else { error })
+}
+
+fn run(request: &ExecRequest<'_>, control: &ControlEnd, mut warnings: Vec<String>) -> Result<Never> {
+    let (spec, process) = (request.spec, request.process);
+    let proc = HostProc::open().context(Step::Namespaces, || "opening the host's /proc".to_owned())?;
+    if let Some(score) = process.oom_score_adj() {
+        set_oom_score(&proc, score, request.oom_score, &mut warnings)?;
+    }
+    let filter = filter_of(spec)?;
+    join(request.target)?;
+    let root = rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .context(Step::Namespaces, || "opening the container's root".to_owned())?;
+    let root = ContainerRoot::new(root);
+    let io = match &request.io {
+        Io::Pipes(stdio) => ChildIo::Pipes(stdio.for_container(&root, &proc)?),
+        Io::Terminal { size } => ChildIo::Terminal(terminal::open(&root, &proc, *size)?),
+    };
+    let database = UserDatabase::read(&root, &proc)?;
+    let credentials = match request.user {
+        Some(text) => database.resolve(text, process.user())?,
+        None => database.numeric(process.user())?,
+    };
+    let container = spec.process().as_ref().and_then(|process| process.capabilities().as_ref());
+    let capabilities = Sets::of(process.capabilities().as_ref().or(container), &mut warnings)?;
+    drop((root, proc));
+
+    control.wait_for_go();
+    let personality = personality(spec)?;
+    let hold = Hold::No;
+    Prepared { process, personality, credentials, capabilities, filter, io, hold, warnings }.finish(control)
+}
+
+/// Joins every name space of the container but the pid one, which this process was born in.
+fn join(target: BorrowedFd<'_>) -> Result<()> {
+    let all = ThreadNameSpaceType::MOUNT
+        | ThreadNameSpaceType::NETWORK
+        | ThreadNameSpaceType::INTER_PROCESS_COMMUNICATION
+        | ThreadNameSpaceType::HOST_NAME_AND_NIS_DOMAIN_NAME
+        | ThreadNameSpaceType::CONTROL_GROUP;
+    match move_into_thread_name_spaces(target, all) {
+        Err(Errno::SRCH) => Err(LaunchError::TargetGone),
+        result => result.context(Step::Namespaces, || "joining the container's".to_owned()),
+    }
+}
+
+fn has_user_namespace(spec: &Spec) -> bool {
+    let namespaces =
+        spec.linux().as_ref().and_then(|linux| linux.namespaces().as_deref()).unwrap_or_default();
+    namespaces.iter().any(|namespace| namespace.typ() == LinuxNamespaceType::User)
+}
+
+/// Whether the process has ended, reaped or not.
+fn is_over(pidfd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
+}

@@ -1,0 +1,185 @@
+//! The first process of a new container: what the parent prepares, and the child's work in its order.
+//!
+//! ```text
+//! oom score → name spaces → root → mounts → devices → terminal → read-only and masked paths → pivot_root
+//!   → host name, sysctl → (go: the parent has written the cgroups) → cgroup name space → the last steps (process.rs)
+//! ```
+//!
+//! Everything up to `go` happens at the same time as the parent's part.
+
+use std::fs;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use oci_spec::runtime::{Process, Spec};
+
+use crate::capabilities::Sets;
+use crate::clone::{CgroupEntry, Never};
+use crate::control::{ControlEnd, Launching};
+use crate::error::{Context, Result, Step, invalid};
+use crate::limits::{OomScorePolicy, set_oom_score};
+use crate::mounts::cgroup::CgroupView;
+use crate::mounts::target::ContainerRoot;
+use crate::mounts::{MountContext, mount_all, protect};
+use crate::namespaces::{NamespacePlan, PidNamespaceVisit};
+use crate::process::{ChildIo, Hold, Prepared, personality};
+use crate::procfs::HostProc;
+use crate::rootfs::{self, RootMount};
+use crate::stdio::Io;
+use crate::support::{check_process, check_spec};
+use crate::user::UserDatabase;
+use crate::{clone, devices, seccomp, sysctl, terminal};
+
+/// The annotation with the user as the image or the user wrote it: `name`, `uid`, `name:group`, `uid:gid`. Where it is, it
+/// decides in place of `process.user.uid` and `gid`.
+pub const USER_ANNOTATION: &str = "dev.mainstay.user";
+
+/// A container to create.
+#[derive(Debug)]
+pub struct InitRequest<'a> {
+    /// The OCI runtime spec.
+    pub spec: &'a Spec,
+    /// The bundle: relative paths of the spec are relative to it, and the root is mounted at its `rootfs`.
+    pub bundle: &'a Path,
+    /// What the root is made of.
+    pub root: &'a RootMount,
+    /// Standard input, output and error.
+    pub io: Io,
+    /// The groups that the process belongs to.
+    pub cgroup: CgroupEntry<'a>,
+    /// What to do when the OOM score cannot be lowered.
+    pub oom_score: OomScorePolicy,
+}
+
+/// Starts the first process of a container, up to the point where it waits for [`Launching::release`].
+///
+/// Returns right after the clone; what becomes of the child arrives at [`Launching::try_reply`].
+///
+/// # Errors
+/// When the spec is wrong in a way that can be seen without a child, or when the child cannot be made or put into its groups.
+pub fn create(request: InitRequest<'_>) -> Result<Launching> {
+    let process = process_of(request.spec)?;
+    let mut warnings = Vec::new();
+    check_spec(request.spec)?;
+    check_process(process, &mut warnings)?;
+    let namespaces = NamespacePlan::of(request.spec)?;
+    let cgroups = cgroup_view(request.cgroup);
+    let visit = namespaces
+        .pid_to_join()
+        .map(PidNamespaceVisit::by_namespace)
+        .transpose()
+        .context(Step::Namespaces, || "joining the pid name space that the spec names".to_owned())?;
+    let keep: Vec<BorrowedFd<'_>> = namespaces.fds().chain(request.io.fds()).collect();
+    clone::start(namespaces.clone_flags(), visit, request.cgroup, &keep, |control| {
+        let child = Child { request: &request, process, namespaces: &namespaces, cgroups: &cgroups };
+        child.run(control, warnings)
+    })
+}
+
+fn process_of(spec: &Spec) -> Result<&Process> {
+    spec.process().as_ref().ok_or_else(|| invalid("process", "the spec has none, so there is nothing to run"))
+}
+
+/// The directories of the groups, for a mount of type `cgroup`.
+fn cgroup_view(entry: CgroupEntry<'_>) -> CgroupView {
+    // A descriptor of the parent's mount name space cannot be mounted in the child's; its path can.
+    let v2 = entry.v2_dir.and_then(|dir| fs::read_link(format!("/proc/self/fd/{}", dir.as_raw_fd())).ok());
+    let v1 = entry.v1_procs.iter().filter_map(|procs| procs.parent()).map(PathBuf::from).collect();
+    CgroupView { v2, v1 }
+}
+
+struct Child<'a> {
+    request: &'a InitRequest<'a>,
+    process: &'a Process,
+    namespaces: &'a NamespacePlan,
+    cgroups: &'a CgroupView,
+}
+
+impl Child<'_> {
+    fn run(&self, control: &ControlEnd, mut warnings: Vec<String>) -> Result<Never> {
+        let (spec, process) = (self.request.spec, self.process);
+        let proc = HostProc::open().context(Step::Mounts, || "opening the host's /proc".to_owned())?;
+        if let Some(score) = process.oom_score_adj() {
+            set_oom_score(&proc, score, self.request.oom_score, &mut warnings)?;
+        }
+        let filter = filter_of(spec)?;
+        self.namespaces.enter()?;
+        self.name_host()?;
+        if let Some(parameters) = spec.linux().as_ref().and_then(|linux| linux.sysctl().as_ref()) {
+            sysctl::set(&proc, parameters, |kind| self.namespaces.owns(kind))?;
+        }
+        let root = self.build_root()?;
+        let io = self.open_io(&root, &proc)?;
+        let database = UserDatabase::read(&root, &proc)?;
+        let credentials = match user_annotation(spec) {
+            Some(text) => database.resolve(text, process.user())?,
+            None => database.numeric(process.user())?,
+        };
+        let capabilities = Sets::of(process.capabilities().as_ref(), &mut warnings)?;
+        self.protect(&root)?;
+        rootfs::enter(root)?;
+        rootfs::set_propagation(spec)?;
+        drop(proc);
+
+        control.wait_for_go();
+        self.namespaces.enter_cgroup()?;
+        let personality = personality(spec)?;
+        let hold = Hold::UntilReleased;
+        Prepared { process, personality, credentials, capabilities, filter, io, hold, warnings }
+            .finish(control)
+    }
+
+    fn name_host(&self) -> Result<()> {
+        let spec = self.request.spec;
+        if let Some(name) = spec.hostname().as_deref().filter(|name| !name.is_empty()) {
+            rustix::system::sethostname(name.as_bytes()).context(Step::Hostname, || format!("{name:?}"))?;
+        }
+        if let Some(name) = spec.domainname().as_deref().filter(|name| !name.is_empty()) {
+            rustix::system::setdomainname(name.as_bytes())
+                .context(Step::Hostname, || format!("domain {name:?}"))?;
+        }
+        Ok(())
+    }
+
+    fn build_root(&self) -> Result<ContainerRoot> {
+        let (spec, bundle) = (self.request.spec, self.request.bundle);
+        let propagation = spec.linux().as_ref().and_then(|linux| linux.rootfs_propagation().as_deref());
+        let root = rootfs::mount_root(self.request.root, bundle, propagation)?;
+        let context = MountContext { root: &root, bundle, cgroup: self.cgroups };
+        mount_all(&context, spec.mounts().as_deref().unwrap_or_default())?;
+        devices::make_devices(&root, spec)?;
+        Ok(root)
+    }
+
+    fn open_io(&self, root: &ContainerRoot, proc: &HostProc) -> Result<ChildIo> {
+        match &self.request.io {
+            Io::Pipes(stdio) => Ok(ChildIo::Pipes(stdio.for_container(root, proc)?)),
+            Io::Terminal { size } => {
+                let terminal = terminal::open(root, proc, *size)?;
+                devices::make_console(root, &terminal.slave)?;
+                Ok(ChildIo::Terminal(terminal))
+            }
+        }
+    }
+
+    fn protect(&self, root: &ContainerRoot) -> Result<()> {
+        let spec = self.request.spec;
+        if let Some(linux) = spec.linux() {
+            protect::make_read_only(root, linux.readonly_paths().as_deref().unwrap_or_default())?;
+            protect::mask(root, linux.masked_paths().as_deref().unwrap_or_default())?;
+        }
+        if spec.root().as_ref().is_some_and(|root| root.readonly().unwrap_or(false)) {
+            rootfs::make_root_read_only(root)?;
+        }
+        Ok(())
+    }
+}
+
+fn user_annotation(spec: &Spec) -> Option<&str> {
+    spec.annotations().as_ref()?.get(USER_ANNOTATION).map(String::as_str)
+}
+
+/// The compiled filter of a container.
+pub(crate) fn filter_of(spec: &Spec) -> Result<Option<seccomp::Filter>> {
+    spec.linux().as_ref().and_then(|linux| linux.seccomp().as_ref()).map(seccomp::compile).transpose()
+}

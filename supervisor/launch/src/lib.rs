@@ -1,0 +1,63 @@
+//! Starts processes in containers: the first one from an OCI runtime spec, and further ones in a container that runs.
+//!
+//! Owns the clone, name spaces, mounts, devices, terminal, user, limits, capabilities, the system call filter, and the exec.
+//! It never makes or removes cgroups ([`CgroupEntry`] says where the process belongs), never waits for an exit (whoever calls
+//! it reaps), never blocks its caller on the child ([`pod_namespaces`] excepted), and never logs.
+//!
+//! ```text
+//!  create ──▶ Launching ──try_reply──▶ Ready ──release──▶ Running
+//!  exec   ──▶ Launching ──try_reply──▶ Ready ───────────▶ Running
+//!                           └────────▶ Failed ◀──────────────┘ (an exec that fails)
+//! ```
+//!
+//! The caller must have one thread: the child is a fork that runs ordinary Rust. Nothing that is mounted is visible to the
+//! host, and all of it ends with the processes.
+//!
+//! # Invariants
+//! 1. A path that an image or a container can influence is only ever looked up by descriptor, inside the container's root.
+//! 2. A process has exactly descriptors 0 to 2, default signals, and no privilege beyond its spec, when its program begins.
+//! 3. What cannot be done as the spec says is an error, or a warning in [`Reply::Ready`]; it is never dropped silently.
+//! 4. When the caller dies before the program runs, the child exits.
+
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+compile_error!("mainstay-launch runs on Linux, on x86_64 and aarch64");
+
+mod capabilities;
+mod clone;
+mod command;
+mod control;
+mod cwd;
+mod devices;
+mod error;
+mod exec;
+mod init;
+mod limits;
+mod mounts;
+mod namespaces;
+mod pod;
+mod process;
+mod procfs;
+mod rootfs;
+mod seccomp;
+mod stdio;
+mod support;
+mod syscall;
+mod sysctl;
+mod terminal;
+mod user;
+
+pub use clone::{CgroupEntry, LAUNCH_FAILED_STATUS};
+pub use control::{FRAME_MAX_BYTES, Launching, Reply};
+pub use error::{CommandFault, LaunchError, Result, Step};
+pub use exec::{ExecRequest, exec};
+pub use init::{InitRequest, USER_ANNOTATION, create};
+pub use limits::OomScorePolicy;
+pub use pod::{
+    POD_NAMESPACES_TIMEOUT_MS, PodInit, PodNamespace, PodNamespaceRequest, PodNamespaces, PodPid,
+    pod_namespaces,
+};
+pub use rootfs::{ROOTFS_DIRECTORY, RootMount};
+pub use seccomp::default_seccomp;
+pub use stdio::{Io, Stdio};
+pub use terminal::WindowSize;
+pub use user::{USER_DATABASE_MAX_BYTES, USER_STRING_MAX_BYTES};

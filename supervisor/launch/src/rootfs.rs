@@ -1,0 +1,144 @@
+//! The container's root: mounted at `<bundle>/rootfs` in the child's own mount name space, and made `/` at the end.
+//!
+//! Nothing that is mounted here is visible on the host: the whole name space receives the host's mounts and sends none.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use oci_spec::runtime::Spec;
+use rustix::fs::{Mode, mkdir};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount};
+use rustix::process::{chdir, fchdir, pivot_root};
+
+use crate::error::{Context, Result, Step, invalid};
+use crate::mounts::options::{Bind, Propagation, attr};
+use crate::mounts::target::{ContainerRoot, handle_path, open_host_directory};
+use crate::mounts::{attach, clone_tree};
+use crate::syscall::{Depth, mount_setattr};
+
+/// What the kernel takes as mount options: one page with its final NUL.
+const MOUNT_DATA_MAX_BYTES: usize = 4095;
+
+/// The directory of the bundle that the root is mounted on.
+pub const ROOTFS_DIRECTORY: &str = "rootfs";
+
+/// What the container's root is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RootMount {
+    /// An overlay of read-only layers and a writable one.
+    Overlay {
+        /// The layers, the uppermost first.
+        lower: Vec<PathBuf>,
+        /// The writable layer.
+        upper: PathBuf,
+        /// A directory on the same file system as `upper` for overlayfs's own use.
+        work: PathBuf,
+    },
+    /// A directory of the host (or, relative, of the bundle), with the mounts below it.
+    Bind(PathBuf),
+}
+
+/// Cuts this mount name space off from the host's, and mounts the root.
+pub(crate) fn mount_root(
+    root: &RootMount,
+    bundle: &Path,
+    propagation: Option<&str>,
+) -> Result<ContainerRoot> {
+    let initial = match propagation {
+        Some("private" | "rprivate") => MountPropagationFlags::PRIVATE,
+        _ => MountPropagationFlags::DOWNSTREAM,
+    };
+    mount_change("/", initial | MountPropagationFlags::REC)
+        .context(Step::RootMount, || "cutting the mount name space off".to_owned())?;
+    let place = bundle.join(ROOTFS_DIRECTORY);
+    match mkdir(&place, Mode::from_raw_mode(0o755)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(error).context(Step::RootMount, || format!("making {place:?}")),
+    }
+    let fd = match root {
+        RootMount::Overlay { lower, upper, work } => overlay(lower, upper, work, &place)?,
+        RootMount::Bind(source) => bind(&bundle.join(source), &place)?,
+    };
+    Ok(ContainerRoot::new(fd))
+}
+
+fn bind(source: &Path, place: &Path) -> Result<OwnedFd> {
+    let tree = match clone_tree(source, Bind::Recursive) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(invalid("root.path", format!("{source:?} does not exist")));
+        }
+        result => result.context(Step::RootMount, || format!("{source:?}"))?,
+    };
+    let target = open_host_directory(place).context(Step::RootMount, || format!("{place:?}"))?;
+    attach(tree.as_fd(), &target).context(Step::RootMount, || format!("binding {source:?}"))?;
+    Ok(tree)
+}
+
+fn overlay(lower: &[PathBuf], upper: &Path, work: &Path, place: &Path) -> Result<OwnedFd> {
+    let open = |path: &Path| open_host_directory(path).context(Step::RootMount, || format!("layer {path:?}"));
+    // Layers are given as handles: short whatever their paths are, free of the separators ':' and ',', and the mount
+    // table that the container can read tells nothing about the host.
+    let layers = lower.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
+    if layers.is_empty() {
+        return Err(invalid("root", "an overlay needs at least one lower layer"));
+    }
+    let (upper_fd, work_fd) = (open(upper)?, open(work)?);
+    let lower_paths = layers.iter().map(handle_path).collect::<Vec<_>>().join(":");
+    let data = format!(
+        "lowerdir={lower_paths},upperdir={},workdir={}",
+        handle_path(&upper_fd),
+        handle_path(&work_fd)
+    );
+    if data.len() > MOUNT_DATA_MAX_BYTES {
+        return Err(invalid(
+            "root",
+            format!("{} layers are more than one overlay mount can name", layers.len()),
+        ));
+    }
+    // The text was formatted above from digits and fixed words.
+    let data = CString::new(data).expect("no NUL in formatted handles");
+    mount("overlay", place, "overlay", MountFlags::empty(), data.as_c_str())
+        .context(Step::RootMount, || {
+            format!("overlay of {} layers, upper {upper:?}, work {work:?}", layers.len())
+        })?;
+    open_host_directory(place).context(Step::RootMount, || format!("{place:?}"))
+}
+
+/// Makes the root mount read-only; what is mounted below it stays as it is.
+pub(crate) fn make_root_read_only(root: &ContainerRoot) -> Result<()> {
+    mount_setattr(root.as_fd(), Depth::Top, attr::RDONLY, 0, 0)
+        .context(Step::RootMount, || "making the root read-only".to_owned())
+}
+
+/// Makes the root the root of this mount name space, and lets go of the host's.
+pub(crate) fn enter(root: ContainerRoot) -> Result<()> {
+    let enter = || -> rustix::io::Result<()> {
+        fchdir(&root)?;
+        pivot_root(".", ".")?;
+        // The host's root now lies on top of the container's, at the same place.
+        unmount(".", UnmountFlags::DETACH)?;
+        chdir("/")
+    };
+    enter().context(Step::PivotRoot, || "changing the root".to_owned())
+}
+
+/// Applies `linux.rootfsPropagation` to the root once it is the root.
+pub(crate) fn set_propagation(spec: &Spec) -> Result<()> {
+    let Some(word) = spec.linux().as_ref().and_then(|linux| linux.rootfs_propagation().as_deref()) else {
+        return Ok(());
+    };
+    if word.is_empty() {
+        return Ok(());
+    }
+    let field = "linux.rootfsPropagation";
+    let Some(Propagation { kind, depth }) = Propagation::parse(word) else {
+        return Err(invalid(field, format!("{word:?} must be shared, slave, private or unbindable")));
+    };
+    let flags = MountPropagationFlags::from_bits_retain(kind as u32);
+    let recursive =
+        if depth == Depth::Recursive { MountPropagationFlags::REC } else { MountPropagationFlags::empty() };
+    mount_change("/", flags | recursive).context(Step::PivotRoot, || format!("{field} {word:?}"))
+}

@@ -1,0 +1,124 @@
+//! Deleting what has ended or never ran, and ending the whole pod.
+//!
+//! Owns: that nothing is left, and that it can be asked for again. Never: deletes what runs, unless the whole pod ends.
+
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use mainstay_cgroups::{Cgroup, CgroupError};
+use mainstay_messages::{Exit, Signal};
+use mainstay_task_api::convert::ProcessKey;
+use tokio::time::timeout;
+
+use crate::container::{Container, remove_cgroup};
+use crate::failure::Failure;
+use crate::logger::{self, Chain};
+use crate::process::Process;
+use crate::shim::Shim;
+use crate::task::{Input, Phase};
+
+/// How long a killed process may take to be gone, in milliseconds.
+const KILLED_MS: u64 = 10_000;
+
+/// Deletes a container or an exec; answers with its process and how that ended.
+pub(crate) async fn delete(shim: Rc<Shim>, key: ProcessKey) -> Result<(Rc<Process>, Exit), Failure> {
+    let container = shim.container(&key.container)?;
+    let process = container.process(&key)?;
+    match process.phase() {
+        Phase::Starting | Phase::Running => return Err(Failure::Running { process: key }),
+        Phase::Preparing | Phase::Created => end_unstarted(&container, &process).await?,
+        Phase::Exited(_) => {}
+    }
+    // The wait above ends with an exit.
+    let exit = process.exit().ok_or_else(|| Failure::Running { process: key.clone() })?;
+    match &key.exec {
+        Some(exec) => {
+            shim.exits.borrow_mut().acknowledge(&key);
+            container.remove_exec(exec);
+            remove_file(&crate::exit_record::exit_record_path(&shim.arguments.directory, &key));
+        }
+        None => remove_container(&shim, &container).await?,
+    }
+    Ok((process, exit))
+}
+
+/// Ends what was created and not started.
+async fn end_unstarted(container: &Container, process: &Process) -> Result<(), Failure> {
+    if process.key.exec.is_some() {
+        // Not even launched.
+        process.drop_unstarted();
+        return Ok(());
+    }
+    process.apply(Input::KillAsked)?;
+    container.kill_all()?;
+    // It may have ended meanwhile.
+    let _ = process.signal(Signal::KILL);
+    let gone = timeout(Duration::from_millis(KILLED_MS), process.wait_ended()).await;
+    gone.map_err(|_| Failure::Deadline {
+        what: format!("killing {}", process.key),
+        after_ms: KILLED_MS,
+        place: crate::create::kernel_wait(process),
+    })
+}
+
+async fn remove_container(shim: &Shim, container: &Container) -> Result<(), Failure> {
+    remove_cgroup(&container.cgroup).await?;
+    match std::fs::remove_dir_all(&container.bundle) {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            return Err(Failure::File { path: container.bundle.clone(), doing: "removed", source });
+        }
+        _ => {}
+    }
+    // Those of its execs are still owed to whoever started them.
+    shim.exits.borrow_mut().acknowledge(&container.init.key);
+    shim.remove_container(container);
+    crate::create::trim_memory();
+    Ok(())
+}
+
+/// Forgets an exec whose exit has been acknowledged.
+pub(crate) fn forget_exec(shim: &Shim, key: &ProcessKey) {
+    let (Some(exec), Ok(container)) = (&key.exec, shim.container(&key.container)) else { return };
+    if container.process(key).is_ok_and(|process| process.exit().is_some()) {
+        container.remove_exec(exec);
+        remove_file(&crate::exit_record::exit_record_path(&shim.arguments.directory, key));
+    }
+}
+
+/// Kills everything in the pod and removes its cgroups, for a bounded time.
+pub(crate) async fn end_pod(shim: &Shim) {
+    for container in shim.containers() {
+        for process in container.processes() {
+            // Never refused.
+            let _ = process.apply(Input::KillAsked);
+        }
+    }
+    shim.kill_pod();
+    let all_gone = async {
+        for container in shim.containers() {
+            if container.init.identity().is_some() {
+                container.init.wait_ended().await;
+            }
+        }
+    };
+    if timeout(Duration::from_millis(KILLED_MS), all_gone).await.is_err() {
+        logger::error!("processes of the pod cannot be killed within {KILLED_MS} ms");
+    }
+    remove_pod_cgroup(shim).await;
+}
+
+/// Removes the pod's cgroup and all below it.
+pub(crate) async fn remove_pod_cgroup(shim: &Shim) {
+    match remove_cgroup(&Cgroup::open(&shim.layout, &shim.pod_cgroup())).await {
+        Ok(()) | Err(CgroupError::NotFound { .. }) => {}
+        Err(error) => logger::error!("the pod's cgroup stays: {}", Chain(&error)),
+    }
+}
+
+fn remove_file(path: &Path) {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => logger::warning!("{path:?}: {error}"),
+        _ => {}
+    }
+}

@@ -1,0 +1,174 @@
+//! What the shim answers beside the Task API.
+//!
+//! Owns: the translation between the wire and the shim's operations, and the waiting of those who ask for exits.
+//! Never: forgets an exit that was not acknowledged.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use mainstay_cgroups::Cgroup;
+use mainstay_task_api::convert::ProcessKey;
+use mainstay_task_api::extension::{self as wire, Extension};
+use mainstay_task_api::{EXTENSION_PROTOCOL, MessageField};
+use ttrpc::r#async::TtrpcContext;
+
+use crate::container::{Container, Paused, measure};
+use crate::delete::forget_exec;
+use crate::door::Door;
+use crate::exits::{Begin, EXIT_POLL_MS};
+use crate::failure::Failure;
+use crate::process::Process;
+use crate::shim::Shim;
+use crate::task::Phase;
+
+/// Handles the extension's requests.
+pub(crate) struct ExtensionService {
+    pub(crate) door: Door,
+}
+
+#[async_trait]
+impl Extension for ExtensionService {
+    async fn info(&self, _: &TtrpcContext, _: wire::InfoRequest) -> ttrpc::Result<wire::InfoResponse> {
+        self.door
+            .ask(move |shim| async move {
+                Ok(wire::InfoResponse {
+                    protocol: EXTENSION_PROTOCOL,
+                    version: env!("CARGO_PKG_VERSION").to_owned(),
+                    sandbox: shim.arguments.sandbox.as_str().to_owned(),
+                    pid: std::process::id(),
+                    tasks: shim.containers().len() as u32,
+                    ..Default::default()
+                })
+            })
+            .await
+    }
+
+    async fn create_pod(
+        &self,
+        _: &TtrpcContext,
+        request: wire::CreatePodRequest,
+    ) -> ttrpc::Result<wire::CreatePodResponse> {
+        self.door.ask(move |shim| async move { crate::pod::create(&shim, request) }).await
+    }
+
+    async fn next_exits(
+        &self,
+        _: &TtrpcContext,
+        request: wire::NextExitsRequest,
+    ) -> ttrpc::Result<wire::NextExitsResponse> {
+        self.door.ask(move |shim| next_exits(shim, request)).await
+    }
+
+    async fn tasks(&self, _: &TtrpcContext, _: wire::TasksRequest) -> ttrpc::Result<wire::TasksResponse> {
+        self.door
+            .ask(move |shim| async move {
+                let states = shim.containers().into_iter().flat_map(|container| {
+                    let state = |process: Rc<Process>| process_state(&container, &process);
+                    container.processes().into_iter().map(state).collect::<Vec<_>>()
+                });
+                Ok(wire::TasksResponse { processes: states.collect(), ..Default::default() })
+            })
+            .await
+    }
+
+    async fn reopen_log(
+        &self,
+        _: &TtrpcContext,
+        request: wire::ReopenLogRequest,
+    ) -> ttrpc::Result<wire::ReopenLogResponse> {
+        self.door
+            .ask(move |shim| async move {
+                let key = ProcessKey::parse(&request.container, "")?;
+                let reopened = shim.process(&key)?.output.reopen_log();
+                reopened.ok_or(Failure::NoLog { process: key })??;
+                Ok(wire::ReopenLogResponse::default())
+            })
+            .await
+    }
+
+    async fn stats(
+        &self,
+        _: &TtrpcContext,
+        request: wire::StatsRequest,
+    ) -> ttrpc::Result<wire::StatsResponse> {
+        self.door.ask(move |shim| async move { stats(&shim, &request) }).await
+    }
+}
+
+async fn next_exits(
+    shim: Rc<Shim>,
+    request: wire::NextExitsRequest,
+) -> Result<wire::NextExitsResponse, Failure> {
+    for key in &request.acknowledged {
+        let key = ProcessKey::try_from(key)?;
+        shim.exits.borrow_mut().acknowledge(&key);
+        forget_exec(&shim, &key);
+    }
+    let begin = if request.from_the_start { Begin::FromTheStart } else { Begin::WithWhatIsDue };
+    let until = Instant::now() + Duration::from_millis(EXIT_POLL_MS);
+    loop {
+        // Before the exits are looked at, so that none is missed.
+        let changed = shim.exits_changed.notified();
+        let now = Instant::now();
+        let exits = shim.exits.borrow_mut().take_due(begin, now);
+        if !exits.is_empty() || now >= until {
+            let exits = exits.iter().map(|(key, exit)| wire::TaskExit {
+                process: MessageField::some(key.into()),
+                exit: MessageField::some(exit.into()),
+                ..Default::default()
+            });
+            return Ok(wire::NextExitsResponse { exits: exits.collect(), ..Default::default() });
+        }
+        let next = shim.exits.borrow().next_due().map_or(until, |due| due.min(until));
+        tokio::select! {
+            () = changed => {}
+            () = tokio::time::sleep_until(next.into()) => {}
+            () = shim.closed() => return Ok(wire::NextExitsResponse::default()),
+        }
+    }
+}
+
+fn process_state(container: &Container, process: &Process) -> wire::ProcessState {
+    let phase = match process.phase() {
+        Phase::Exited(_) => wire::Phase::EXITED,
+        _ if container.paused() == Paused::Yes => wire::Phase::PAUSED,
+        Phase::Preparing => wire::Phase::CREATING,
+        Phase::Created | Phase::Starting => wire::Phase::CREATED,
+        Phase::Running => wire::Phase::RUNNING,
+    };
+    wire::ProcessState {
+        process: MessageField::some((&process.key).into()),
+        phase: phase.into(),
+        pid: process.pid_or_zero(),
+        start_ticks: process.identity().map_or(0, |identity| identity.start_ticks),
+        exit: process.exit().as_ref().map(wire::Exit::from).into(),
+        ..Default::default()
+    }
+}
+
+fn stats(shim: &Shim, request: &wire::StatsRequest) -> Result<wire::StatsResponse, Failure> {
+    let (stats, shim_private_bytes) = if request.container.is_empty() {
+        let lost: u64 = shim.containers().iter().map(|each| each.init.output.log_bytes_lost()).sum();
+        let mut stats = measure(&Cgroup::open(&shim.layout, &shim.pod_cgroup()))?;
+        stats.log_bytes_lost = lost;
+        (stats, private_bytes())
+    } else {
+        (shim.container(&ProcessKey::parse(&request.container, "")?.container)?.stats()?, None)
+    };
+    Ok(wire::StatsResponse {
+        stats: MessageField::some((&stats).into()),
+        shim_private_bytes,
+        ..Default::default()
+    })
+}
+
+/// The shim's own memory that it shares with nobody.
+fn private_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup").ok()?;
+    let field = |line: &str| -> Option<u64> {
+        let rest = line.strip_prefix("Private_Clean:").or_else(|| line.strip_prefix("Private_Dirty:"))?;
+        rest.trim().strip_suffix(" kB")?.parse().ok()
+    };
+    Some(text.lines().filter_map(field).sum::<u64>() * 1024)
+}

@@ -1,0 +1,117 @@
+//! One end from which a process's output is read: a pipe, or the master of a terminal.
+//!
+//! Owns: the descriptor, and how much is still to be read after the process has ended. Never: waits.
+
+use std::cell::Cell;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+
+use rustix::io::Errno;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::Stream;
+
+/// The most that the kernel keeps for a terminal, in bytes (drivers/tty/tty_buffer.c), rounded up.
+const TERMINAL_BUFFER_MAX_BYTES: usize = 1024 * 1024;
+
+/// What kind of descriptor it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SourceKind {
+    /// A pipe's reading end.
+    Pipe,
+    /// A terminal's master.
+    Terminal,
+}
+
+/// One end from which output is read.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) stream: Stream,
+    kind: SourceKind,
+    fd: Rc<AsyncFd<OwnedFd>>,
+    /// How many bytes are still to be read; none while the process lives.
+    left: Cell<Option<usize>>,
+    state: Cell<State>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    AtEnd,
+}
+
+/// How a turn of reading ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// There may be more to read.
+    More,
+    /// There is nothing to read now.
+    Empty,
+    /// There will never be anything to read.
+    AtEnd,
+}
+
+impl Source {
+    /// Takes a descriptor, and makes it non-blocking.
+    pub(crate) fn new(stream: Stream, kind: SourceKind, fd: Rc<AsyncFd<OwnedFd>>) -> Rc<Self> {
+        Rc::new(Self { stream, kind, fd, left: Cell::new(None), state: Cell::new(State::Open) })
+    }
+
+    /// Reads into `buffer`, which is not empty. Errors are the ways in which a turn ends.
+    pub(crate) fn read(&self, buffer: &mut [u8]) -> Result<usize, Turn> {
+        if self.state.get() == State::AtEnd {
+            return Err(Turn::AtEnd);
+        }
+        let room = buffer.len().min(self.left.get().unwrap_or(usize::MAX));
+        if room == 0 {
+            return Err(self.at_end());
+        }
+        match read(self.fd.as_fd(), &mut buffer[..room]) {
+            Ok(0) => Err(self.at_end()),
+            Ok(count) => {
+                self.left.set(self.left.get().map(|left| left - count));
+                Ok(count)
+            }
+            // What was promised to be there is read by nobody else, so after the end of the process this is the end.
+            Err(Errno::AGAIN) if self.left.get().is_some() => Err(self.at_end()),
+            Err(Errno::AGAIN) => Err(Turn::Empty),
+            // A terminal says EIO when its other end is closed.
+            Err(_) => Err(self.at_end()),
+        }
+    }
+
+    /// The process has ended: only as much more is read as there is at this moment, which is all that it wrote
+    /// itself. A grandchild that holds the other end, and may write for ever, does not prolong it.
+    pub(crate) fn bound(&self) {
+        let left = match self.kind {
+            // The count fits: a pipe holds at most 1 GiB.
+            SourceKind::Pipe => rustix::io::ioctl_fionread(self.fd.as_fd()).unwrap_or(0) as usize,
+            SourceKind::Terminal => TERMINAL_BUFFER_MAX_BYTES,
+        };
+        self.left.set(Some(left));
+    }
+
+    /// Whether there will never be anything more to read.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.state.get() == State::AtEnd || self.left.get() == Some(0)
+    }
+
+    /// Waits until there is something to read; to be called only after a turn that was [`Turn::Empty`]. The
+    /// readiness is cleared before anything is read, so one that comes during the reading is not lost.
+    pub(crate) async fn readable(&self) {
+        match self.fd.ready(Interest::READABLE).await {
+            Ok(mut guard) => guard.clear_ready(),
+            Err(_) => self.state.set(State::AtEnd),
+        }
+    }
+
+    fn at_end(&self) -> Turn {
+        self.state.set(State::AtEnd);
+        Turn::AtEnd
+    }
+}
+
+fn read(fd: std::os::fd::BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, Errno> {
+    rustix::io::retry_on_intr(|| rustix::io::read(fd, &mut *buffer))
+}

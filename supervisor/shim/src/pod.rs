@@ -1,0 +1,157 @@
+//! What the containers of the pod share: namespaces, held by descriptor, and `/dev/shm`.
+//!
+//! Owns: making them once, and saying where they are. Never: undoes them one by one; they are the shim's own
+//! descriptors and mounts, and vanish with it.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use mainstay_cgroups::{Cgroup, CgroupPath, Controllers};
+use mainstay_launch::{
+    CgroupEntry, PodNamespace, PodNamespaceRequest, PodNamespaces, PodPid, pod_namespaces,
+};
+use mainstay_task_api::extension as wire;
+use rustix::fs::Mode;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::process::Pid;
+
+use crate::failure::Failure;
+use crate::shim::Shim;
+
+/// The size of a pod's `/dev/shm`, in bytes.
+const POD_SHM_BYTES: u64 = 64 * 1024 * 1024;
+/// The group below the pod's cgroup for its init. A v2 group that hands controllers down holds no processes itself.
+const POD_INIT_GROUP: &str = "pod-init";
+
+/// What the containers of the pod share.
+#[derive(Debug)]
+pub(crate) struct Pod {
+    /// Its cgroup.
+    pub(crate) cgroup: CgroupPath,
+    /// The first process of a shared process id namespace.
+    pub(crate) init: Option<Pid>,
+    request: wire::CreatePodRequest,
+    namespaces: PodNamespaces,
+    shm: PathBuf,
+}
+
+/// Makes the pod, or says again where everything is. Another request for the same pod is refused.
+pub(crate) fn create(
+    shim: &Rc<Shim>,
+    request: wire::CreatePodRequest,
+) -> Result<wire::CreatePodResponse, Failure> {
+    if let Some(pod) = &*shim.pod.borrow() {
+        if pod.request == request {
+            return Ok(pod.answer());
+        }
+        return Err(Failure::Invalid {
+            field: "pod",
+            value: format!("{:?}", request.hostname),
+            expected: "the same request as the one that the pod was made by",
+        });
+    }
+    let cgroup = cgroup_path(shim, &request)?;
+    let shm = mount_shm(shim.arguments.directory.join("shm"))?;
+    let namespaces = make_namespaces(shim, &cgroup, &request).inspect_err(|_| {
+        // In use by nobody yet; the next attempt mounts it again.
+        let _ = unmount(&shm, UnmountFlags::DETACH);
+    })?;
+    let init = namespaces.init.as_ref().map(|init| init.pid);
+    let pod = Pod { cgroup, init, request, namespaces, shm };
+    let answer = pod.answer();
+    *shim.pod.borrow_mut() = Some(pod);
+    Ok(answer)
+}
+
+fn cgroup_path(shim: &Shim, request: &wire::CreatePodRequest) -> Result<CgroupPath, Failure> {
+    if request.cgroup.is_empty() {
+        return Ok(shim.arguments.cgroup.clone());
+    }
+    CgroupPath::parse(&request.cgroup).map_err(|_| Failure::Invalid {
+        field: "cgroup",
+        value: format!("{:?}", request.cgroup),
+        expected: "an absolute path of names of letters, digits and \"_-.:@+\", without \"..\"",
+    })
+}
+
+fn make_namespaces(
+    shim: &Shim,
+    cgroup: &CgroupPath,
+    request: &wire::CreatePodRequest,
+) -> Result<PodNamespaces, Failure> {
+    let pid = match request.pid.enum_value_or_default() {
+        wire::PidMode::PID_POD => PodPid::Shared,
+        wire::PidMode::PID_CONTAINER | wire::PidMode::PID_HOST => PodPid::PerContainer,
+    };
+    let (network, uts) = match request.network.enum_value_or_default() {
+        wire::NetworkMode::NETWORK_PRIVATE => (PodNamespace::New, PodNamespace::New),
+        // The host's name goes with the host's network.
+        wire::NetworkMode::NETWORK_HOST => (PodNamespace::Host, PodNamespace::Host),
+    };
+    let named = !request.hostname.is_empty() && uts == PodNamespace::New;
+    let init_group = match pid {
+        PodPid::PerContainer => None,
+        PodPid::Shared => Some(init_group(shim, cgroup)?),
+    };
+    let v2_dir = init_group.as_ref().map(Cgroup::v2_dir).transpose()?.flatten();
+    let v1_procs = init_group.as_ref().map(Cgroup::v1_procs).transpose()?.unwrap_or_default();
+    let made = pod_namespaces(&PodNamespaceRequest {
+        network,
+        ipc: PodNamespace::New,
+        uts,
+        hostname: named.then_some(request.hostname.as_str()),
+        pid,
+        sysctl: &Default::default(),
+        cgroup: CgroupEntry { v2_dir: v2_dir.as_ref().map(AsFd::as_fd), v1_procs: &v1_procs },
+    })?;
+    Ok(made)
+}
+
+fn init_group(shim: &Shim, cgroup: &CgroupPath) -> Result<Cgroup, Failure> {
+    let path = cgroup.child(POD_INIT_GROUP).map_err(|_| Failure::Invalid {
+        field: "cgroup",
+        value: format!("{cgroup:?}"),
+        expected: "a path that is not nested so deep",
+    })?;
+    Ok(Cgroup::create(&shim.layout, &path, Controllers::NONE)?)
+}
+
+fn mount_shm(path: PathBuf) -> Result<PathBuf, Failure> {
+    let failed = |doing| {
+        let path = path.clone();
+        move |error: rustix::io::Errno| Failure::File { path, doing, source: error.into() }
+    };
+    match rustix::fs::mkdir(&path, Mode::from_raw_mode(0o700)) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+        Err(error) => return Err(failed("made")(error)),
+    }
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    let options = std::ffi::CString::new(format!("size={POD_SHM_BYTES},mode=1777"));
+    // A number and fixed text hold no NUL.
+    let options = options.expect("no NUL in mount options");
+    mount("shm", &path, "tmpfs", flags, options.as_c_str()).map_err(failed("mounted"))?;
+    Ok(path)
+}
+
+impl Pod {
+    fn answer(&self) -> wire::CreatePodResponse {
+        let held = [
+            ("network", &self.namespaces.network),
+            ("ipc", &self.namespaces.ipc),
+            ("uts", &self.namespaces.uts),
+            ("pid", &self.namespaces.pid),
+        ];
+        let shim = std::process::id();
+        let place = |fd: &OwnedFd| format!("/proc/{shim}/fd/{}", fd.as_raw_fd());
+        let namespaces = held.into_iter().filter_map(|(kind, fd)| {
+            let path = place(fd.as_ref()?);
+            Some(wire::Namespace { kind: kind.to_owned(), path, ..Default::default() })
+        });
+        wire::CreatePodResponse {
+            namespaces: namespaces.collect(),
+            shm_path: self.shm.to_string_lossy().into_owned(),
+            ..Default::default()
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Starting: a created PID 1 is let go, a registered exec is launched.
+//!
+//! Owns: what a start waits for, and that a failed one is an exit with a reason. Never: answers before the program
+//! has been executed or has failed to be.
+
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::time::Duration;
+
+use mainstay_launch::{CgroupEntry, ExecRequest, LaunchError, OomScorePolicy};
+use mainstay_task_api::PROCESS_TYPE_URL;
+use mainstay_task_api::convert::ProcessKey;
+use mainstay_task_api::streams::Terminal;
+use mainstay_task_api::task::{ExecProcessRequest, StartRequest};
+use oci_spec::runtime as oci;
+use tokio::time::timeout;
+
+use crate::child_io;
+use crate::container::{Container, Paused};
+use crate::create::{connect, kernel_wait, stdin_mode, trim_memory};
+use crate::failure::Failure;
+use crate::output::{Output, WithoutClient};
+use crate::process::{Goal, Process, StreamNames};
+use crate::shim::Shim;
+use crate::stdin::Stdin;
+use crate::task::{Ending, Input, Phase, Refusal};
+
+/// How long the execution of a program may take, in milliseconds. It hangs when the file system of the program does.
+pub(crate) const TASK_START_MS: u64 = 60_000;
+/// How long a failed start waits for its process to be reaped, so that the exit is there when the caller looks, in
+/// milliseconds.
+const FAILED_START_REAP_MS: u64 = 5_000;
+
+/// Registers an exec, so that its streams can be opened before it starts.
+pub(crate) fn register_exec(shim: &Rc<Shim>, request: &ExecProcessRequest) -> Result<(), Failure> {
+    let key = ProcessKey::parse(&request.id, &request.exec_id)?;
+    let Some(exec) = key.exec.clone() else {
+        return Err(Failure::Invalid {
+            field: "exec_id",
+            value: "\"\"".to_owned(),
+            expected: "an id for the exec",
+        });
+    };
+    let container = shim.container(&key.container)?;
+    must_run(&container)?;
+    shim.exits.borrow().admit()?;
+    let stdin = stdin_mode(&request.stdin)?;
+    let program = program(request)?;
+    let terminal = if request.terminal { Terminal::Yes } else { Terminal::No };
+    let names = StreamNames {
+        stdin: request.stdin.clone(),
+        stdout: request.stdout.clone(),
+        stderr: request.stderr.clone(),
+    };
+    let output = Output::new(shim.scratch.clone(), WithoutClient::Hold);
+    let process = Process::new(key, names, terminal, output, Stdin::new(stdin));
+    process.set_program(program);
+    container.add_exec(&exec, process)
+}
+
+/// Starts a process; answers with its id when its program has been executed.
+pub(crate) async fn start(shim: Rc<Shim>, request: StartRequest) -> Result<u32, Failure> {
+    let key = ProcessKey::parse(&request.id, &request.exec_id)?;
+    let container = shim.container(&key.container)?;
+    let process = container.process(&key)?;
+    if key.exec.is_some() {
+        must_run(&container)?;
+    }
+    process.apply(Input::StartAsked)?;
+    let outcome = match &key.exec {
+        None => {
+            process.release();
+            executed(&process).await
+        }
+        Some(_) => match launch_exec(&shim, &container, &process) {
+            Ok(()) => executed(&process).await,
+            Err(failure) => Err(never_began(&shim, &process, failure)),
+        },
+    };
+    trim_memory();
+    outcome.map(|()| process.pid_or_zero())
+}
+
+async fn executed(process: &Process) -> Result<(), Failure> {
+    let outcome = match timeout(Duration::from_millis(TASK_START_MS), process.reach(Goal::Executed)).await {
+        Ok(outcome) => outcome,
+        Err(_) => {
+            let place = kernel_wait(process);
+            // Gone already is as good.
+            let _ = process.signal(mainstay_messages::Signal::KILL);
+            Err(Failure::Deadline {
+                what: format!("starting {}", process.key),
+                after_ms: TASK_START_MS,
+                place,
+            })
+        }
+    };
+    if outcome.is_err() {
+        // The child has reported and ends by itself. If it hangs, its exit comes when it comes.
+        let _ = timeout(Duration::from_millis(FAILED_START_REAP_MS), process.wait_ended()).await;
+    }
+    outcome
+}
+
+/// Everything that does not wait.
+fn launch_exec(shim: &Rc<Shim>, container: &Container, process: &Rc<Process>) -> Result<(), Failure> {
+    let gone = || Failure::Refused { process: container.init.key.clone(), refusal: Refusal::HasExited };
+    let program = process.take_program().ok_or_else(|| Failure::NotFound { process: process.key.clone() })?;
+    let target = container.init.pidfd().ok_or_else(gone)?;
+    let spec = container.spec()?;
+    let (io, ends) = child_io::make(process).map_err(Failure::system("making pipes"))?;
+    let v2_dir = container.cgroup.v2_dir()?;
+    let v1_procs = container.cgroup.v1_procs()?;
+    let launching = mainstay_launch::exec(ExecRequest {
+        process: &program,
+        user: program.user().username().as_deref(),
+        spec: &spec,
+        target: target.as_fd(),
+        io,
+        cgroup: CgroupEntry { v2_dir: v2_dir.as_ref().map(AsFd::as_fd), v1_procs: &v1_procs },
+        oom_score: OomScorePolicy::Clamp,
+    })
+    .map_err(|error| match error {
+        LaunchError::TargetGone => gone(),
+        other => other.into(),
+    })?;
+    process.launched(launching)?;
+    shim.add_process(process);
+    connect(process, ends);
+    Ok(())
+}
+
+/// An exec for which no process could be made has ended all the same: its starter may wait for its exit.
+fn never_began(shim: &Rc<Shim>, process: &Rc<Process>, failure: Failure) -> Failure {
+    // A report of a failure is never refused.
+    let _ = process.apply(Input::Failed { reason: failure.sentence() });
+    shim.process_ended(process, Ending::NeverBegan);
+    failure
+}
+
+/// An exec needs a PID 1 that runs. After its exit each is refused: a stream of execs must not hold it back.
+fn must_run(container: &Container) -> Result<(), Failure> {
+    let refusal = match container.init.phase() {
+        Phase::Running if container.paused() == Paused::Yes => Refusal::Paused,
+        Phase::Running => return Ok(()),
+        Phase::Exited(_) => Refusal::HasExited,
+        Phase::Preparing | Phase::Created | Phase::Starting => Refusal::NotRunning,
+    };
+    Err(Failure::Refused { process: container.init.key.clone(), refusal })
+}
+
+fn program(request: &ExecProcessRequest) -> Result<oci::Process, Failure> {
+    let invalid = |value| Failure::Invalid {
+        field: "spec",
+        value,
+        expected: "an OCI process as JSON in an Any of type runtime-spec/1/Process",
+    };
+    let any = request.spec.as_ref().ok_or_else(|| invalid("nothing".to_owned()))?;
+    if any.type_url != PROCESS_TYPE_URL {
+        return Err(invalid(format!("type {:?}", any.type_url)));
+    }
+    serde_json::from_slice(&any.value)
+        .map_err(|error| invalid(format!("a process that cannot be read ({error})")))
+}

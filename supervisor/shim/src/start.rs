@@ -1,0 +1,166 @@
+//! Becoming a shim.
+//!
+//! Owns: what the process is to the kernel (sub-reaper, mount namespace, session, signals), the runtime with its one
+//! thread, and the end. Never: returns to the program that embeds it.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures::stream;
+use mainstay_cgroups::Layout;
+use mainstay_task_api::extension::create_extension;
+use mainstay_task_api::{TASK_V2_SERVICE, TASK_V3_SERVICE, task_v2};
+use rustix::mount::{MountPropagationFlags, mount_change};
+use rustix::process::{DumpableBehavior, set_child_subreaper, set_dumpable_behavior, setsid};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixListener;
+use tokio::net::unix::pipe;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::LocalSet;
+use ttrpc::asynchronous::transport::Listener;
+
+use crate::arguments::Arguments;
+use crate::door::{Door, door};
+use crate::extension::ExtensionService;
+use crate::logger::{self, Chain};
+use crate::service::TaskService;
+use crate::shim::Shim;
+use crate::sockets::{accept, inherit, listener};
+use crate::{delete, reaper, streams};
+
+/// The name under which a program is a shim: the last component of its `argv[0]`.
+pub const SHIM_NAME: &str = "mainstay-shim";
+/// After so many polls of tasks the runtime looks for IO, SIGCHLD among it: a busy pump must not delay it.
+const POLLS_BETWEEN_IO: u32 = 8;
+
+/// Runs the shim and does not return, if this process was started as one; else returns at once.
+///
+/// To be called first thing in `main`, before anything starts a thread.
+pub fn run_if_shim() {
+    let mut arguments = std::env::args_os();
+    let name = arguments.next().unwrap_or_default();
+    if Path::new(&name).file_name().is_none_or(|name| name != SHIM_NAME) {
+        return;
+    }
+    let outcome = become_shim(arguments);
+    if let Err(error) = &outcome {
+        logger::error!("{error}");
+    }
+    std::process::exit(i32::from(outcome.is_err()));
+}
+
+/// Why there is no shim, in one sentence.
+struct StartError(String);
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn failed<E: std::error::Error>(doing: &'static str) -> impl Fn(E) -> StartError {
+    move |error| StartError(format!("the shim cannot start: {doing}: {}", Chain(&error)))
+}
+
+fn become_shim(arguments: impl Iterator<Item = OsString>) -> Result<(), StartError> {
+    let arguments = Arguments::parse(arguments).map_err(failed("reading its arguments"))?;
+    isolate().map_err(failed("isolating itself"))?;
+    let layout = Layout::detect().map_err(failed("finding the cgroups"))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .event_interval(POLLS_BETWEEN_IO)
+        .build()
+        .map_err(failed("starting its runtime"))?;
+    let result = LocalSet::new().block_on(&runtime, serve(arguments, layout));
+    result.map_err(failed("taking over its sockets"))
+}
+
+/// Makes the process what a parent of containers has to be.
+fn isolate() -> io::Result<()> {
+    // Its memory and descriptors are nobody's business, a container's least of all.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    set_child_subreaper(Some(rustix::process::getpid()))?;
+    // It fails for a leader of a process group, who need not become one.
+    let _ = setsid();
+    // SAFETY: there is one thread, and unsharing mounts takes nothing from it that it has borrowed.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNS)? };
+    // What is mounted on the host later is seen here; what is mounted here is never seen on the host.
+    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
+    // Logs and their directories have the modes that they are made with.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    std::env::set_current_dir("/")
+}
+
+async fn serve(arguments: Arguments, layout: Layout) -> io::Result<()> {
+    let lifeline =
+        arguments.lifeline.map(inherit).transpose()?.map(pipe::Receiver::from_owned_fd).transpose()?;
+    let requests_socket = listener(arguments.listen)?;
+    let streams_socket = listener(arguments.streams)?;
+    let children = reaper::listen()?;
+    // Only `Shutdown`, the lifeline and SIGKILL end a shim: a signal that was meant for a group must not.
+    let _ignored = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
+    logger::note!("shim of pod {} is process {}", arguments.sandbox, std::process::id());
+
+    let shim = Shim::new(arguments, layout);
+    let (door, requests) = door();
+    let mut server = ttrpc_server(requests_socket, &door);
+    server.start().await.map_err(io::Error::other)?;
+    tokio::task::spawn_local(reaper::run(shim.clone(), children));
+    tokio::task::spawn_local(requests.serve(shim.clone()));
+    tokio::task::spawn_local(streams::run(shim.clone(), streams_socket));
+    crate::create::trim_memory();
+    tokio::select! {
+        () = shim.closed() => {}
+        () = cut(lifeline) => end_with_daemon(&shim).await,
+    }
+    logger::note!("ending");
+    // Waits for the answers that are on their way, for a bounded time.
+    server.shutdown().await.map_err(io::Error::other)
+}
+
+fn ttrpc_server(socket: UnixListener, door: &Door) -> ttrpc::r#async::Server {
+    let tasks = Arc::new(TaskService { door: door.clone() });
+    let mut services = task_v2::create_task(tasks.clone());
+    // The versions differ in the name alone.
+    let mut again = task_v2::create_task(tasks);
+    if let Some(service) = again.remove(TASK_V2_SERVICE) {
+        services.insert(TASK_V3_SERVICE.to_owned(), service);
+    }
+    let connections = stream::unfold(socket, |socket| async {
+        let connection = accept(&socket).await;
+        Some((io::Result::Ok(connection), socket))
+    });
+    ttrpc::r#async::Server::new()
+        .add_listener(Listener::new(connections))
+        .register_service(services)
+        .register_service(create_extension(Arc::new(ExtensionService { door: door.clone() })))
+}
+
+/// Waits until the daemon's end of the lifeline is closed; for ever without one.
+async fn cut(lifeline: Option<pipe::Receiver>) {
+    let Some(mut lifeline) = lifeline else {
+        return std::future::pending().await;
+    };
+    let mut byte = [0; 1];
+    // Nothing is ever written to it; if something is, it means nothing.
+    while lifeline.read(&mut byte).await.is_ok_and(|count| count > 0) {}
+}
+
+/// The daemon that this shim was not to outlive is gone.
+async fn end_with_daemon(shim: &Rc<Shim>) {
+    logger::note!("the daemon is gone, everything ends");
+    shim.close();
+    delete::end_pod(shim).await;
+    match std::fs::remove_dir_all(&shim.arguments.directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            logger::error!("{:?} stays: {error}", shim.arguments.directory);
+        }
+        _ => {}
+    }
+}

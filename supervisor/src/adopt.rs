@@ -1,0 +1,129 @@
+//! Finding the shim of a pod again after the runtime was restarted.
+//!
+//! Owns: telling a shim that runs from one that is gone, by identity and never by number alone, and reporting what
+//! became of the containers of one that is gone. Never: gives up a shim that runs and does not answer: it stays known
+//! and watched, and its calls fail soon until it answers again.
+
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use mainstay_messages::process::UnknownReason;
+use mainstay_messages::record::{SandboxRecord, ShimRecord};
+use mainstay_messages::supervisor::Adopted;
+use mainstay_messages::{ContainerId, Error, Result, SandboxId};
+use mainstay_task_api::EXTENSION_PROTOCOL;
+
+use crate::files;
+use crate::find::find_shim;
+use crate::identity;
+use crate::machine::{Machine, now};
+use crate::shim::{Facts, Shim, Stage, collect, settle};
+use crate::state::Ledger;
+use crate::task;
+use crate::watch::WatchedProcess;
+
+/// Looks for the shim of a pod. None when it is gone: then what it left running is killed, and the ends of its containers
+/// begin to be reported.
+pub(crate) async fn adopt(
+    machine: Arc<Machine>,
+    facts: Facts,
+    record: SandboxRecord,
+    containers: Vec<ContainerId>,
+) -> Result<Option<Rc<Shim>>> {
+    let sandbox = record.id.clone();
+    let what = format!("the search for the shim of pod {sandbox}");
+    match machine.blocking(what, move |machine| look(machine, &record)).await? {
+        Looked::Running(shim, pidfd) => {
+            let process = WatchedProcess::new(pidfd)
+                .map_err(|error| Error::unavailable(format!("the shim of pod {sandbox}"), error))?;
+            if !process.has_ended() {
+                return Ok(Some(Shim::begin(sandbox, shim, process, machine, facts)));
+            }
+            bury(&machine, facts, sandbox, &containers, UnknownReason::LostWhileDown).await;
+            Ok(None)
+        }
+        Looked::Gone(reason) => {
+            bury(&machine, facts, sandbox, &containers, reason).await;
+            Ok(None)
+        }
+    }
+}
+
+/// Asks a shim that runs for its tasks.
+pub(crate) async fn ask(shim: &Rc<Shim>, containers: &[ContainerId]) -> Result<Adopted> {
+    {
+        let mut ledger = shim.ledger.borrow_mut();
+        for container in containers {
+            ledger.begun(task::process_key(container, None));
+        }
+    }
+    let tasks = match task::tasks(shim, shim.machine.settings.timeouts.adopt_ms).await {
+        Ok(tasks) => tasks,
+        Err(error) if shim.survived(&error).await => return Err(error.into()),
+        Err(_) => {
+            // It died meanwhile; its exits are reported as after any death.
+            shim.reached(Stage::Collected).await;
+            return Ok(Adopted::Gone);
+        }
+    };
+    let mut ledger = shim.ledger.borrow_mut();
+    for container in containers {
+        let process = task::process_key(container, None);
+        if !tasks.iter().any(|(known, _)| *known == process) {
+            // Whoever asked sees that it is not in the answer.
+            ledger.withdrawn(&process);
+        }
+    }
+    for (process, _) in &tasks {
+        ledger.begun(process.clone());
+    }
+    Ok(Adopted::Running(
+        tasks.into_iter().filter(|(process, _)| process.exec.is_none()).map(|(_, task)| task).collect(),
+    ))
+}
+
+/// Kills what a shim that is gone has left running, and begins to report the ends of its containers.
+async fn bury(
+    machine: &Arc<Machine>,
+    facts: Facts,
+    sandbox: SandboxId,
+    containers: &[ContainerId],
+    reason: UnknownReason,
+) {
+    let recorded = collect(machine, &sandbox).await;
+    let mut ledger = Ledger::default();
+    for container in containers {
+        ledger.begun(task::process_key(container, None));
+    }
+    for (process, exit) in ledger.shim_died(recorded, reason, now()) {
+        let (facts, sandbox) = (facts.clone(), sandbox.clone());
+        // Containers are registered with the answer to this, so none of these can be waited for.
+        actix::spawn(async move { settle(&facts, &sandbox, &process, &exit).await });
+    }
+}
+
+enum Looked {
+    Running(ShimRecord, OwnedFd),
+    Gone(UnknownReason),
+}
+
+fn look(machine: &Machine, record: &SandboxRecord) -> Result<Looked> {
+    let sandbox = &record.id;
+    let unrecorded = || {
+        find_shim(&machine.directories, sandbox).map(|process| ShimRecord {
+            process,
+            socket: machine.directories.shim_socket(sandbox),
+            protocol: EXTENSION_PROTOCOL,
+        })
+    };
+    let recorded = record.shim.clone().or_else(|| files::read_identity(&machine.directories, sandbox));
+    let Some(shim) = recorded.or_else(unrecorded) else {
+        return Ok(Looked::Gone(UnknownReason::LostWhileDown));
+    };
+    if shim.process.boot_id != machine.boot_id {
+        return Ok(Looked::Gone(UnknownReason::HostRebooted));
+    }
+    let pidfd = identity::open(&shim.process).map_err(|error| Error::unavailable("/proc", error))?;
+    Ok(pidfd.map_or(Looked::Gone(UnknownReason::LostWhileDown), |pidfd| Looked::Running(shim, pidfd)))
+}

@@ -1,0 +1,250 @@
+//! The files of pods and containers: bundles, layers, logs, and the identity of a shim.
+//!
+//! Owns: writing and removing them. Never: knows what is in a spec, or talks to a shim. All of it blocks.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use mainstay_messages::process::Exit;
+use mainstay_messages::record::{ContainerRecord, ShimRecord};
+use mainstay_messages::spec::{MountSource, Rootfs};
+use mainstay_messages::{ContainerId, Error, Result, SandboxId};
+use mainstay_task_api::convert::ProcessKey;
+use oci_spec::runtime::Spec;
+
+use crate::cgroup::with_sources;
+use crate::paths::{Directories, Layer, PRIVATE_DIRECTORY_MODE};
+
+/// The mode of files that only the runtime may read.
+pub(crate) const PRIVATE_FILE_MODE: u32 = 0o600;
+/// The exit record of a container's PID 1, in its bundle.
+const EXIT_RECORD: &str = "exit";
+
+/// What a container's root is made from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Root {
+    /// A directory, with changes going to a layer.
+    Overlay { lower: PathBuf, layer: Layer },
+    /// A directory itself.
+    Bind(PathBuf),
+}
+
+/// Checks that what a container is made from is there. Names the field and the path that are not.
+pub(crate) fn check_sources(record: &ContainerRecord) -> Result<()> {
+    if let Rootfs::Directory { path } | Rootfs::CopyOnWrite { path } = &record.spec.rootfs {
+        let metadata = fs::metadata(path).map_err(|error| Error::StartFailed {
+            reason: format!("rootfs: the directory {path:?} cannot be used: {error}"),
+        })?;
+        if !metadata.is_dir() {
+            return Err(Error::StartFailed { reason: format!("rootfs: {path:?} is not a directory") });
+        }
+    }
+    for (index, mount) in record.spec.mounts.iter().enumerate() {
+        if let MountSource::Bind { path } = &mount.source
+            && let Err(error) = fs::metadata(path)
+        {
+            return Err(Error::invalid(
+                format!("mounts[{index}].source"),
+                format!("{path:?}"),
+                format!("a file or directory of the host ({error})"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Makes a container's bundle and layer. The caller removes them with [`remove_container`] when this fails.
+pub(crate) fn prepare_container(
+    directories: &Directories,
+    record: &ContainerRecord,
+    spec: &Spec,
+) -> Result<Root> {
+    let bundle = directories.bundle(&record.sandbox, &record.id);
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |error| Error::unavailable(path.display().to_string(), error)
+    };
+    create_private(&bundle).map_err(failed(&bundle))?;
+    let config = bundle.join("config.json");
+    let text = serde_json::to_vec(spec).map_err(|error| Error::internal("config.json", error))?;
+    write_private(&config, &text).map_err(failed(&config))?;
+    let lower = match &record.spec.rootfs {
+        Rootfs::Directory { path } => return Ok(Root::Bind(path.clone())),
+        Rootfs::CopyOnWrite { path } => path.clone(),
+        Rootfs::Host => PathBuf::from("/"),
+    };
+    let layer = directories.layer(&record.id);
+    create_layer(&lower, &layer).map_err(failed(&layer.directory))?;
+    Ok(Root::Overlay { lower, layer })
+}
+
+/// The root of an overlay has the owner and mode of its upper directory, so these are taken from the lower one: else
+/// only root could enter the container's `/`.
+fn create_layer(lower: &Path, layer: &Layer) -> io::Result<()> {
+    let metadata = fs::metadata(lower)?;
+    for directory in [&layer.directory, &layer.upper, &layer.work] {
+        create_private(directory)?;
+    }
+    std::os::unix::fs::chown(&layer.upper, Some(metadata.uid()), Some(metadata.gid()))?;
+    fs::set_permissions(&layer.upper, fs::Permissions::from_mode(metadata.permissions().mode() & 0o7777))
+}
+
+/// Removes a container's bundle, layer and log, whatever is in them; what is not there is removed already. The first
+/// failure is answered after all has been tried.
+pub(crate) fn remove_container(
+    directories: &Directories,
+    sandbox: &SandboxId,
+    container: &ContainerId,
+) -> Result<()> {
+    let mut first = Ok(());
+    for directory in [directories.bundle(sandbox, container), directories.layer(container).directory] {
+        let removed = remove_tree(&directory);
+        first =
+            first.and(removed.map_err(|error| Error::unavailable(directory.display().to_string(), error)));
+    }
+    let logs = directories.pod_logs(sandbox);
+    let removed = remove_logs(&logs, container);
+    first.and(removed.map_err(|error| Error::unavailable(logs.display().to_string(), error)))
+}
+
+/// A container's log and those that were rotated away, then the directory when it was the last.
+fn remove_logs(logs: &Path, container: &ContainerId) -> io::Result<()> {
+    let own = format!("{container}.log");
+    for entry in read_directory(logs)? {
+        let name = entry.to_string_lossy();
+        if name.strip_prefix(&own).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')) {
+            ignore_missing(fs::remove_file(logs.join(entry)))?;
+        }
+    }
+    match fs::remove_dir(logs) {
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        result => ignore_missing(result),
+    }
+}
+
+/// Removes a pod's directory.
+pub(crate) fn remove_pod(directories: &Directories, sandbox: &SandboxId) -> Result<()> {
+    let pod = directories.pod(sandbox);
+    remove_tree(&pod).map_err(|error| Error::unavailable(pod.display().to_string(), error))
+}
+
+/// Removes a directory and everything in it without following links or crossing into what they name.
+fn remove_tree(directory: &Path) -> io::Result<()> {
+    ignore_missing(fs::remove_dir_all(directory))
+}
+
+/// The containers that have a bundle.
+pub(crate) fn containers(directories: &Directories, sandbox: &SandboxId) -> io::Result<Vec<ContainerId>> {
+    let names = read_directory(&directories.bundles(sandbox))?;
+    Ok(names.iter().filter_map(|name| name.to_str()?.parse().ok()).collect())
+}
+
+/// The exit records that a shim left in the bundles of a pod. One that cannot be read is none, and said so.
+pub(crate) fn exit_records(directories: &Directories, sandbox: &SandboxId) -> BTreeMap<ProcessKey, Exit> {
+    let mut records = BTreeMap::new();
+    let containers = containers(directories, sandbox).unwrap_or_else(|error| {
+        tracing::error!(%sandbox, %error, "bundles cannot be listed: exits may become unknown");
+        Vec::new()
+    });
+    for container in containers {
+        let bundle = directories.bundle(sandbox, &container);
+        for name in read_directory(&bundle).unwrap_or_default() {
+            if let Some(process) = name.to_str().and_then(|name| recorded_process(&container, name))
+                && let Some(exit) = exit_record(directories, sandbox, &process)
+            {
+                records.insert(process, exit);
+            }
+        }
+    }
+    records
+}
+
+/// The exit record of one process; none when there is none that can be read.
+pub(crate) fn exit_record(
+    directories: &Directories,
+    sandbox: &SandboxId,
+    process: &ProcessKey,
+) -> Option<Exit> {
+    let path = mainstay_shim::exit_record_path(&directories.pod(sandbox), process);
+    match mainstay_shim::read_exit_record(&path) {
+        Ok(record) => record.map(|record| record.exit),
+        Err(error) => {
+            tracing::error!(%sandbox, %process, error = %with_sources(&error), "exit record cannot be read");
+            None
+        }
+    }
+}
+
+/// Whose record a file of a bundle is.
+fn recorded_process(container: &ContainerId, file: &str) -> Option<ProcessKey> {
+    let exec = match file {
+        EXIT_RECORD => None,
+        _ => Some(file.strip_prefix("exec-")?.strip_suffix(".exit")?.parse().ok()?),
+    };
+    Some(ProcessKey { container: container.clone(), exec })
+}
+
+/// Writes down which process a pod's shim is, so that it is found even if nothing else was written.
+pub(crate) fn write_identity(
+    directories: &Directories,
+    sandbox: &SandboxId,
+    shim: &ShimRecord,
+) -> io::Result<()> {
+    let text = serde_json::to_vec(shim)?;
+    write_private(&directories.shim_identity(sandbox), &text)
+}
+
+/// Which process a pod's shim was; none when nothing (or nothing readable) was written.
+pub(crate) fn read_identity(directories: &Directories, sandbox: &SandboxId) -> Option<ShimRecord> {
+    let text = fs::read(directories.shim_identity(sandbox)).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+/// Makes a directory that only the runtime may enter; one that is there is kept.
+pub(crate) fn create_private(directory: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(PRIVATE_DIRECTORY_MODE).create(directory) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        result => result,
+    }
+}
+
+/// Opens a file for appending that only the runtime may read.
+pub(crate) fn append_private(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).mode(PRIVATE_FILE_MODE).open(path)
+}
+
+/// Writes a file as a whole: readers see all of it, or the one before.
+fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".new");
+    let mut file = OpenOptions::new()
+        .create(true)
+        .write(true)
+        .truncate(true)
+        .mode(PRIVATE_FILE_MODE)
+        .open(&temporary)?;
+    file.write_all(bytes)?;
+    fs::rename(&temporary, path)
+}
+
+/// The names in a directory; none when it is not there.
+fn read_directory(directory: &Path) -> io::Result<Vec<std::ffi::OsString>> {
+    match fs::read_dir(directory) {
+        Ok(entries) => entries.map(|entry| Ok(entry?.file_name())).collect(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests;

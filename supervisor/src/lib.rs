@@ -1,0 +1,54 @@
+//! Owns the shim processes: launches them, finds them again, watches, kills and reaps them, and is the only client of
+//! their sockets.
+//!
+//! ```text
+//!  commands (messages::supervisor)                          facts (messages::router)
+//!        │                                                        ▲
+//!        ▼                                                        │ TaskExited, ShimDied
+//!  ShimSupervisor ──── for each pod: Shim ─┬─ WatchedProcess      │  pidfd: end, kill, reap
+//!   (the actor)                            ├─ Link                │  ttrpc: Task, Extension
+//!                                          ├─ Ledger ─────────────┤  which exits are settled (pure)
+//!                                          └─ exits::fetch ───────┘  the one loop that fetches them
+//! ```
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`supervisor`] | the actor |
+//! | [`settings`], [`paths`], [`host`] | what it works with: settings, names of files, what the machine can give |
+//! | [`oci`] | the OCI spec of a container (pure) |
+//! | [`state`] | which exits are settled (pure) |
+//! | [`identity`], [`find`] | which process a shim is |
+//! | [`sealed`] | the copy of the program that shims are executed from |
+//! | `launch`, `adopt`, `stop`, `task` | what is done with a shim, command by command |
+//! | `shim`, `exits`, `link`, `watch` | one shim: its life, its exits, its connection, its process |
+//! | `spawn`, `files`, `cgroup`, `machine` | the work on the machine that blocks |
+//!
+//! Never: knows the store, the other actors, or CRI.
+
+mod adopt;
+mod cgroup;
+mod exits;
+mod files;
+pub mod find;
+pub mod host;
+pub mod identity;
+mod launch;
+mod link;
+mod machine;
+pub mod oci;
+pub mod paths;
+pub mod sealed;
+pub mod settings;
+mod shim;
+mod spawn;
+pub mod state;
+mod stop;
+pub mod supervisor;
+mod task;
+mod watch;
+
+pub use exits::{EXIT_QUESTION_MS, RECEIPTS_GATHERED_MS, RECONNECT_MAX_MS, RECONNECT_MIN_MS};
+pub use settings::{Lifetime, OomScorePolicy, Program, SupervisorSettings, Timeouts};
+pub use shim::{RECEIPT_TIMEOUT_MS, SHIM_DEATH_DEADLINE_MS};
+pub use stop::{SHIM_KILL_WAIT_MS, STOP_REPORTS_MS};
+pub use supervisor::{SUPERVISOR_MAILBOX_MAX, ShimSupervisor};

@@ -1,0 +1,237 @@
+//! The connection to one shim.
+//!
+//! Owns: connecting and connecting again, checking who is at the other end, the time-out of every call, and what
+//! a shim's answer is called towards callers. Never: starts or ends a shim, or repeats a call by itself: only the
+//! caller knows whether that is safe.
+//!
+//! ```text
+//!            call                    no answer in time
+//!   Apart ───────► Answering ◄──────────────────────────► Silent
+//!     ▲  connect,      │             an answer              │   each call asks for a sign of life first,
+//!     │  Info          │                                    │   and fails soon when there is none
+//!     └────────────────┴────────────────────────────────────┘
+//!                        the connection breaks
+//! ```
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use mainstay_messages::{Error, ProcessIdentity, Result, SandboxId};
+use mainstay_task_api::extension::{ExtensionClient, InfoRequest, InfoResponse};
+use mainstay_task_api::task_v2::TaskClient;
+use tokio::net::UnixStream;
+use tokio::net::unix::UCred;
+use ttrpc::Code;
+use ttrpc::asynchronous::Client;
+use ttrpc::asynchronous::transport::Socket;
+use ttrpc::context::Context;
+
+use crate::settings::Timeouts;
+
+/// How much later than ours the deadline is that ttrpc keeps, in milliseconds: so the one that is heard is ours, and a
+/// status "deadline exceeded" can only be the shim's own, which says what it waited for.
+const TTRPC_GRACE_MS: u64 = 1_000;
+
+/// The two services of one connection.
+#[derive(Clone)]
+pub(crate) struct Services {
+    pub task: TaskClient,
+    pub extension: ExtensionClient,
+}
+
+/// The connection to one shim.
+pub(crate) struct Link {
+    sandbox: SandboxId,
+    socket: PathBuf,
+    process: ProcessIdentity,
+    timeouts: Timeouts,
+    services: RefCell<Option<Services>>,
+    pulse: Cell<Pulse>,
+}
+
+/// Whether the shim answered in time when it was last asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pulse {
+    Answering,
+    Silent,
+}
+
+/// What is asked, for messages, and how long it may take.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    what: String,
+    limit_ms: u64,
+}
+
+/// Why a call gave no answer.
+#[derive(Clone, Debug)]
+pub(crate) enum CallError {
+    /// The shim said no.
+    Refused { what: String, code: Code, reason: String },
+    /// It said nothing in time.
+    Silent { what: String, after_ms: u64 },
+    /// There is no connection.
+    Apart { shim: String, reason: String },
+}
+
+impl Call {
+    /// A call that may take so long.
+    pub fn new(what: impl Into<String>, limit_ms: u64) -> Self {
+        Self { what: what.into(), limit_ms }
+    }
+}
+
+impl CallError {
+    /// Whether the shim said that there is no such task or process.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Refused { code: Code::NOT_FOUND, .. })
+    }
+}
+
+impl From<CallError> for Error {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Silent { what, after_ms } => Error::DeadlineExceeded { what, after_ms },
+            CallError::Apart { shim, reason } => Error::Unavailable { what: shim, reason },
+            CallError::Refused { what, code: Code::UNIMPLEMENTED, reason } => {
+                Error::Unsupported { setting: what, reason }
+            }
+            CallError::Refused { what, code: Code::PERMISSION_DENIED, reason } => {
+                Error::PermissionDenied { what, reason }
+            }
+            CallError::Refused { what, reason, .. } => Error::Unavailable { what, reason },
+        }
+    }
+}
+
+impl Link {
+    /// Without effect; the first call connects.
+    pub fn new(sandbox: SandboxId, socket: PathBuf, process: ProcessIdentity, timeouts: Timeouts) -> Self {
+        Self {
+            sandbox,
+            socket,
+            process,
+            timeouts,
+            services: RefCell::new(None),
+            pulse: Cell::new(Pulse::Answering),
+        }
+    }
+
+    /// Calls the shim.
+    pub async fn call<T>(
+        &self,
+        call: Call,
+        rpc: impl AsyncFnOnce(&Services, Context) -> ttrpc::Result<T>,
+    ) -> Result<T, CallError> {
+        let services = self.services().await?;
+        if self.pulse.get() == Pulse::Silent {
+            // A shim that hangs costs each caller this long, and not the whole time of its call.
+            let probe = Call::new(call.what.clone(), call.limit_ms.min(self.timeouts.probe_ms));
+            self.answer(&services, probe, async |services, context| {
+                services.extension.info(context, &InfoRequest::default()).await
+            })
+            .await?;
+        }
+        self.answer(&services, call, rpc).await
+    }
+
+    /// Lets go of the connection: its shim is gone.
+    pub fn close(&self) {
+        self.services.borrow_mut().take();
+    }
+
+    async fn answer<T>(
+        &self,
+        services: &Services,
+        call: Call,
+        rpc: impl AsyncFnOnce(&Services, Context) -> ttrpc::Result<T>,
+    ) -> Result<T, CallError> {
+        let context = ttrpc::context::with_duration(Duration::from_millis(call.limit_ms + TTRPC_GRACE_MS));
+        let limit = Duration::from_millis(call.limit_ms);
+        let Ok(answer) = tokio::time::timeout(limit, rpc(services, context)).await else {
+            self.pulse.set(Pulse::Silent);
+            return Err(CallError::Silent { what: call.what, after_ms: call.limit_ms });
+        };
+        match answer {
+            Ok(answer) => {
+                self.pulse.set(Pulse::Answering);
+                Ok(answer)
+            }
+            Err(ttrpc::Error::RpcStatus(status)) => {
+                self.pulse.set(Pulse::Answering);
+                Err(CallError::Refused { what: call.what, code: status.code(), reason: status.message })
+            }
+            Err(error) => {
+                self.close();
+                Err(self.apart(error))
+            }
+        }
+    }
+
+    async fn services(&self) -> Result<Services, CallError> {
+        if let Some(services) = &*self.services.borrow() {
+            return Ok(services.clone());
+        }
+        let services = self.connect().await?;
+        Ok(self.services.borrow_mut().insert(services).clone())
+    }
+
+    /// Connects, and makes sure that the process at the other end is the one that was recorded (P10).
+    async fn connect(&self) -> Result<Services, CallError> {
+        let limit = Duration::from_millis(self.timeouts.connect_ms);
+        let stream = match tokio::time::timeout(limit, UnixStream::connect(&self.socket)).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return Err(self.apart(error)),
+            Err(_) => return Err(self.silent_at_connecting()),
+        };
+        let peer = stream.peer_cred().map_err(|error| self.apart(error))?;
+        check_owner(peer).map_err(|reason| self.apart(reason))?;
+        let client = Client::new(Socket::new(stream));
+        let services =
+            Services { task: TaskClient::new(client.clone()), extension: ExtensionClient::new(client) };
+        let info = self.answer(&services, self.hello(), async |services, context| {
+            services.extension.info(context, &InfoRequest::default()).await
+        });
+        self.check_identity(&info.await?)?;
+        Ok(services)
+    }
+
+    /// The kernel names the process that began to listen, which is whoever started the shim; so it is the shim that
+    /// says its number, on a socket that only root can have bound.
+    fn check_identity(&self, info: &InfoResponse) -> Result<(), CallError> {
+        if info.pid == self.process.pid && info.sandbox == self.sandbox.as_str() {
+            return Ok(());
+        }
+        Err(self.apart(format!(
+            "process {} of pod {:?} answers on its socket instead of process {}",
+            info.pid, info.sandbox, self.process.pid
+        )))
+    }
+
+    fn hello(&self) -> Call {
+        Call::new(format!("a sign of life of the shim of pod {}", self.sandbox), self.timeouts.connect_ms)
+    }
+
+    fn silent_at_connecting(&self) -> CallError {
+        self.pulse.set(Pulse::Silent);
+        CallError::Silent {
+            what: format!("the connection to the shim of pod {}", self.sandbox),
+            after_ms: self.timeouts.connect_ms,
+        }
+    }
+
+    fn apart(&self, reason: impl fmt::Display) -> CallError {
+        CallError::Apart { shim: format!("the shim of pod {}", self.sandbox), reason: reason.to_string() }
+    }
+}
+
+/// Whoever listens must be of our own user, or it could be anybody who got hold of the directory.
+fn check_owner(peer: UCred) -> Result<(), String> {
+    let own = rustix::process::geteuid().as_raw();
+    if peer.uid() == own {
+        return Ok(());
+    }
+    Err(format!("its socket belongs to user {} instead of {own}", peer.uid()))
+}

@@ -1,0 +1,132 @@
+//! What all shims of a supervisor have in common, and the place for work that blocks.
+//!
+//! Owns: the settings, the machine's cgroup layout and facts, the sealed program, the lifeline. Never: knows a
+//! single shim.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
+
+use mainstay_cgroups::{Cgroup, CgroupPath, Controllers, Layout};
+use mainstay_messages::{ContainerId, Error, Result, SandboxId, Timestamp};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::cgroup;
+use crate::host::HostFacts;
+use crate::paths::Directories;
+use crate::sealed::SealedProgram;
+use crate::settings::{Lifetime, Program, SupervisorSettings};
+
+/// Shared by all shims, and by the threads that work for them.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub settings: SupervisorSettings,
+    pub directories: Directories,
+    pub layout: Layout,
+    pub host: HostFacts,
+    pub boot_id: String,
+    pub lifeline: Option<Lifeline>,
+    cgroup_parent: CgroupPath,
+    program: OnceLock<SealedProgram>,
+}
+
+/// A pipe that nobody writes to: shims hold the end that reads, and read its end when this process has ended.
+#[derive(Debug)]
+pub(crate) struct Lifeline {
+    pub read: OwnedFd,
+    /// The only one there is; never passed on.
+    _write: OwnedFd,
+}
+
+impl Machine {
+    /// Checks the settings and looks at the machine.
+    pub fn new(settings: SupervisorSettings) -> Result<Self> {
+        settings.check()?;
+        let lifeline = match settings.lifetime {
+            Lifetime::Outlive => None,
+            Lifetime::WithRuntime => Some(Lifeline::new().map_err(|e| Error::unavailable("a pipe", e))?),
+        };
+        let layout = Layout::detect().map_err(|error| Error::unavailable("cgroups", error))?;
+        let cgroup_parent = settings.cgroup_parent()?;
+        // On a machine, or in a container, where cgroups can only be read, this is where it shows.
+        Cgroup::create(&layout, &cgroup_parent, Controllers::NONE).map_err(cgroup::error)?;
+        Ok(Self {
+            directories: settings.directories(),
+            layout,
+            host: HostFacts::detect().map_err(|error| Error::unavailable("/proc", error))?,
+            boot_id: crate::identity::boot_id().map_err(|error| Error::unavailable("/proc", error))?,
+            cgroup_parent,
+            lifeline,
+            program: OnceLock::new(),
+            settings,
+        })
+    }
+
+    /// The path of a pod's cgroup.
+    pub fn pod_cgroup(&self, sandbox: &SandboxId) -> Result<CgroupPath> {
+        self.cgroup_parent.child(sandbox.as_str()).map_err(|error| Error::internal("the pod's cgroup", error))
+    }
+
+    /// A handle on a pod's cgroup.
+    pub fn pod_group(&self, sandbox: &SandboxId) -> Result<Cgroup> {
+        Ok(Cgroup::open(&self.layout, &self.pod_cgroup(sandbox)?))
+    }
+
+    /// A handle on a container's cgroup.
+    pub fn container_group(&self, sandbox: &SandboxId, container: &ContainerId) -> Result<Cgroup> {
+        let path = self.pod_cgroup(sandbox)?.child(container.as_str());
+        let path = path.map_err(|error| Error::internal("the container's cgroup", error))?;
+        Ok(Cgroup::open(&self.layout, &path))
+    }
+
+    /// The program of the shims: sealed in memory when this is first called, and a file only on machines that refuse
+    /// to execute memory.
+    pub fn program(&self) -> io::Result<&SealedProgram> {
+        if let Some(program) = self.program.get() {
+            return Ok(program);
+        }
+        let path = self.program_file();
+        let program = SealedProgram::copy(path)?;
+        // Of two that were made at the same time one is kept.
+        Ok(self.program.get_or_init(|| program))
+    }
+
+    /// The program as a file.
+    pub fn program_file(&self) -> &Path {
+        match &self.settings.program {
+            Program::SelfExe => Path::new("/proc/self/exe"),
+            Program::Path(path) => path,
+        }
+    }
+
+    /// Does work that blocks on another thread. The work goes on after its deadline; whoever asked is told that it
+    /// takes too long.
+    pub async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        what: impl Into<String>,
+        work: impl FnOnce(&Machine) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let after_ms = self.settings.timeouts.files_ms;
+        let machine = Arc::clone(self);
+        let job = tokio::task::spawn_blocking(move || work(&machine));
+        match tokio::time::timeout(Duration::from_millis(after_ms), job).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(error)) => Err(Error::internal(what, error)),
+            Err(_) => Err(Error::DeadlineExceeded { what: what.into(), after_ms }),
+        }
+    }
+}
+
+impl Lifeline {
+    fn new() -> io::Result<Self> {
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+        Ok(Self { read, _write: write })
+    }
+}
+
+/// The time now.
+pub(crate) fn now() -> Timestamp {
+    Timestamp::from_system(SystemTime::now())
+}

@@ -1,0 +1,137 @@
+//! The OCI runtime spec of a container: what its `config.json` says.
+//!
+//! Owns: the defaults that a container gets, and the translation of our spec into OCI's. All of it is pure: the
+//! same records give the same spec. Never: looks at the file system, nor starts anything.
+
+pub mod capabilities;
+mod mounts;
+mod namespaces;
+mod process;
+mod resources;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use mainstay_messages::Result;
+use mainstay_messages::record::{ContainerRecord, SandboxRecord};
+use mainstay_messages::spec::{Access, Privilege, Seccomp, Security};
+use mainstay_task_api::USER_ANNOTATION;
+use oci_spec::runtime::{Linux, LinuxSeccomp, Root, Spec};
+
+use crate::host::HostFacts;
+use crate::settings::OomScorePolicy;
+
+pub use mounts::DEFAULT_SHM;
+pub use process::{DEFAULT_PATH, exec_process};
+pub use resources::{container_resources, pod_resources};
+
+/// The version of the OCI runtime specification that is written.
+pub const OCI_VERSION: &str = "1.1.0";
+/// The directory of the bundle that the root file system is mounted on.
+pub const ROOTFS_DIRECTORY: &str = "rootfs";
+
+/// Paths hidden from a confined container when its spec names none.
+pub const MASKED_PATHS: [&str; 12] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+];
+/// Paths that a confined container cannot write to when its spec names none.
+pub const READONLY_PATHS: [&str; 5] =
+    ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+/// The namespaces that a pod's shim holds, as paths, and the pod's shared memory. A kind without a path is the host's, but
+/// for the pid namespace: see [`mainstay_messages::spec::PidMode`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodNamespaces {
+    /// Network.
+    pub network: Option<PathBuf>,
+    /// System V IPC and POSIX message queues.
+    pub ipc: Option<PathBuf>,
+    /// Host name.
+    pub uts: Option<PathBuf>,
+    /// Processes, when they are shared in the pod.
+    pub pid: Option<PathBuf>,
+    /// What is mounted at `/dev/shm`.
+    pub shm: Option<PathBuf>,
+}
+
+/// What a spec depends on beside the records.
+#[derive(Clone, Copy, Debug)]
+pub struct Surroundings<'a> {
+    /// The pod's namespaces.
+    pub pod: &'a PodNamespaces,
+    /// What the machine can give.
+    pub host: &'a HostFacts,
+    /// What to do about an `oom_score_adj` that is too low for this process to set.
+    pub oom_score: OomScorePolicy,
+    /// The pod's cgroup, as in `/mainstay/<pod>`.
+    pub pod_cgroup: &'a str,
+}
+
+/// The spec of a container. Errors name the field of our spec that cannot be honoured.
+pub fn container_spec(
+    record: &ContainerRecord,
+    sandbox: &SandboxRecord,
+    around: Surroundings<'_>,
+) -> Result<Spec> {
+    let spec = &record.spec;
+    let capabilities = capabilities::of(&spec.security, &around.host.capabilities)?;
+    let mut root = Root::default();
+    root.set_path(ROOTFS_DIRECTORY.into()).set_readonly(Some(spec.security.root == Access::ReadOnly));
+
+    let mut linux = Linux::default();
+    linux
+        .set_namespaces(Some(namespaces::of(sandbox.spec.pid, around.pod)))
+        .set_resources(Some(container_resources(&spec.resources, spec.security.privilege)))
+        .set_cgroups_path(Some(Path::new(around.pod_cgroup).join(record.id.as_str())))
+        .set_masked_paths(Some(paths(&spec.security, &spec.security.masked_paths, &MASKED_PATHS)))
+        .set_readonly_paths(Some(paths(&spec.security, &spec.security.readonly_paths, &READONLY_PATHS)))
+        .set_seccomp(seccomp(&spec.security, &capabilities))
+        .set_devices(match spec.security.privilege {
+            Privilege::Privileged => Some(around.host.devices.clone()),
+            Privilege::Confined => None,
+        });
+
+    let mut oci = Spec::default();
+    oci.set_version(OCI_VERSION.to_owned())
+        .set_root(Some(root))
+        .set_hostname(around.pod.uts.as_ref().map(|_| sandbox.spec.hostname().to_owned()))
+        .set_process(Some(process::container_process(spec, capabilities, around)?))
+        .set_mounts(Some(mounts::of(spec, around.pod)))
+        .set_annotations(Some(annotations(spec.process.user.as_deref())))
+        .set_linux(Some(linux));
+    Ok(oci)
+}
+
+/// Nothing of a privileged container is hidden unless its spec says so.
+fn paths(security: &Security, given: &Option<Vec<PathBuf>>, default: &[&str]) -> Vec<String> {
+    match (given, security.privilege) {
+        (Some(paths), _) => paths.iter().map(|path| path.to_string_lossy().into_owned()).collect(),
+        (None, Privilege::Confined) => default.iter().map(|path| (*path).to_owned()).collect(),
+        (None, Privilege::Privileged) => Vec::new(),
+    }
+}
+
+fn seccomp(security: &Security, capabilities: &oci_spec::runtime::Capabilities) -> Option<LinuxSeccomp> {
+    match (security.seccomp, security.privilege) {
+        (Seccomp::Default, Privilege::Confined) => Some(mainstay_launch::default_seccomp(capabilities)),
+        (Seccomp::Unconfined, _) | (_, Privilege::Privileged) => None,
+    }
+}
+
+fn annotations(user: Option<&str>) -> HashMap<String, String> {
+    user.map(|user| (USER_ANNOTATION.to_owned(), user.to_owned())).into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,251 @@
+//! The spec of a container against recorded ones, and what is refused.
+
+use std::collections::BTreeMap;
+
+use mainstay_messages::record::ContainerRecord;
+use mainstay_messages::spec::{
+    Mount, MountSource, Network, PidMode, Resources, Rlimit, Rootfs, Terminal, WindowSize,
+};
+use mainstay_messages::{ContainerSpec, Error, ExecSpec, SandboxSpec, Timestamp};
+use oci_spec::runtime::{Capabilities, Capability};
+use rstest::rstest;
+use serde_json::Value;
+
+use super::*;
+
+fn host() -> HostFacts {
+    HostFacts {
+        capabilities: capabilities::from_mask((1 << 41) - 1),
+        oom_score_floor: -1000,
+        ..HostFacts::default()
+    }
+}
+
+/// A host like a container or a test machine: no CAP_SYS_RESOURCE.
+fn weak_host() -> HostFacts {
+    let mut host = host();
+    host.capabilities.remove(&Capability::SysResource);
+    host.oom_score_floor = 100;
+    host.hard_limits = BTreeMap::from([("NOFILE".to_owned(), 1024)]);
+    host
+}
+
+fn pod() -> PodNamespaces {
+    PodNamespaces {
+        network: Some("/proc/7/fd/10".into()),
+        ipc: Some("/proc/7/fd/11".into()),
+        uts: Some("/proc/7/fd/12".into()),
+        pid: None,
+        shm: Some("/run/m/p/pod/shm".into()),
+    }
+}
+
+fn sandbox() -> SandboxRecord {
+    let spec = SandboxSpec::new("web".parse().expect("a good name"));
+    SandboxRecord::intent("pod".parse().expect("a good id"), spec, Timestamp(1))
+}
+
+fn container(change: impl FnOnce(&mut ContainerSpec)) -> ContainerRecord {
+    let mut spec = ContainerSpec::new("server".parse().expect("a good name"), ["httpd", "-f"]);
+    change(&mut spec);
+    spec.check().expect("a spec as callers may give it");
+    let (id, sandbox) = ("box".parse().expect("a good id"), "pod".parse().expect("a good id"));
+    ContainerRecord::intent(id, sandbox, spec, "/log".into(), Timestamp(1))
+}
+
+fn spec_on(host: &HostFacts, record: &ContainerRecord) -> Result<Spec> {
+    let pod = pod();
+    let around =
+        Surroundings { pod: &pod, host, oom_score: OomScorePolicy::Refuse, pod_cgroup: "/mainstay/pod" };
+    container_spec(record, &sandbox(), around)
+}
+
+fn spec(change: impl FnOnce(&mut ContainerSpec)) -> Result<Spec> {
+    spec_on(&host(), &container(change))
+}
+
+/// The spec as JSON, with sets in order, and without the filter, which has tests of its own.
+fn json(spec: &Spec) -> Value {
+    let mut value = serde_json::to_value(spec).expect("writable");
+    for set in value["process"]["capabilities"].as_object_mut().expect("sets").values_mut() {
+        let names = set.as_array_mut().expect("a set");
+        names.sort_by_key(|name| name.as_str().map(str::to_owned));
+    }
+    let linux = value["linux"].as_object_mut().expect("linux");
+    linux.remove("seccomp");
+    value
+}
+
+fn usual(_: &mut ContainerSpec) {}
+
+fn with_everything(spec: &mut ContainerSpec) {
+    spec.rootfs = Rootfs::CopyOnWrite { path: "/srv/root".into() };
+    spec.process.env = BTreeMap::from([("PATH".into(), "/bin".into()), ("LANG".into(), "C".into())]);
+    spec.process.workdir = Some("/srv".into());
+    spec.process.user = Some("www-data:1000".into());
+    spec.process.groups = vec![7, 8];
+    spec.process.terminal = Terminal::Tty(WindowSize { rows: 40, columns: 120 });
+    spec.mounts = vec![
+        Mount {
+            target: "/data".into(),
+            source: MountSource::Bind { path: "/srv/data".into() },
+            access: Access::ReadOnly,
+        },
+        Mount {
+            target: "/dev/shm".into(),
+            source: MountSource::Tmpfs { size_bytes: Some(4096) },
+            access: Access::ReadWrite,
+        },
+    ];
+    spec.resources = Resources {
+        memory_bytes: Some(64 << 20),
+        cpu_millis: Some(1500),
+        cpu_shares: Some(512),
+        cpuset_cpus: Some("0-1".into()),
+        cpuset_mems: Some("0".into()),
+        pids: Some(100),
+    };
+    spec.security.capabilities_drop = vec!["ALL".into()];
+    spec.security.capabilities_add = vec!["net_admin".into(), "CAP_CHOWN".into()];
+    spec.security.new_privileges = mainstay_messages::spec::NewPrivileges::Forbidden;
+    spec.security.root = Access::ReadOnly;
+    spec.security.masked_paths = Some(vec!["/proc/kcore".into()]);
+    spec.security.readonly_paths = Some(Vec::new());
+    spec.oom_score_adj = Some(500);
+    spec.rlimits = vec![Rlimit { name: "NOFILE".into(), soft: 512, hard: 1024 }];
+}
+
+#[rstest]
+#[case(usual, include_str!("tests/usual.json"))]
+#[case(with_everything, include_str!("tests/with_everything.json"))]
+fn is_as_recorded(#[case] change: fn(&mut ContainerSpec), #[case] recorded: &str) {
+    let made = json(&spec(change).expect("good"));
+    let recorded: Value = serde_json::from_str(recorded).expect("JSON");
+    assert_eq!(made, recorded, "{}", serde_json::to_string_pretty(&made).expect("writable"));
+}
+
+#[test]
+fn a_privileged_container_is_not_confined() {
+    let spec = spec(|spec| spec.security.privilege = Privilege::Privileged).expect("good");
+    let linux = spec.linux().as_ref().expect("linux");
+    assert!(linux.seccomp().is_none());
+    assert_eq!(linux.masked_paths().as_deref(), Some(&[][..]));
+    let rules = linux.resources().as_ref().and_then(|r| r.devices().clone()).expect("rules");
+    assert!(rules.len() == 1 && rules[0].allow() && rules[0].typ().is_none());
+    let sets = spec.process().as_ref().and_then(|process| process.capabilities().clone()).expect("sets");
+    assert_eq!(sets.permitted().as_ref().expect("a set").len(), 41);
+}
+
+#[test]
+fn a_confined_container_has_the_filter_unless_it_says_no() {
+    let filter = |spec: Spec| spec.linux().as_ref().and_then(|linux| linux.seccomp().clone());
+    assert!(filter(spec(usual).expect("good")).is_some());
+    assert!(filter(spec(|spec| spec.security.seccomp = Seccomp::Unconfined).expect("good")).is_none());
+}
+
+#[rstest]
+#[case(PidMode::Container, None, Some(None))]
+#[case(PidMode::Pod, Some("/proc/7/fd/13"), Some(Some("/proc/7/fd/13")))]
+#[case(PidMode::Host, None, None)]
+fn pid_namespaces(#[case] mode: PidMode, #[case] held: Option<&str>, #[case] found: Option<Option<&str>>) {
+    let pod = PodNamespaces { pid: held.map(Into::into), ..pod() };
+    let list = namespaces::of(mode, &pod);
+    let pid = list.iter().find(|namespace| namespace.typ() == oci_spec::runtime::LinuxNamespaceType::Pid);
+    assert_eq!(pid.map(|namespace| namespace.path().clone()), found.map(|path| path.map(Into::into)));
+}
+
+/// A pod on the host's network has no network namespace to join, and must not get a new one.
+#[test]
+fn the_hosts_network_is_no_namespace() {
+    let mut sandbox = sandbox();
+    sandbox.spec.network = Network::Host;
+    let (pod, host) = (PodNamespaces { network: None, ..pod() }, host());
+    let around = Surroundings {
+        pod: &pod,
+        host: &host,
+        oom_score: OomScorePolicy::Clamp,
+        pod_cgroup: "/mainstay/pod",
+    };
+    let spec = container_spec(&container(usual), &sandbox, around).expect("good");
+    let namespaces = spec.linux().as_ref().and_then(|linux| linux.namespaces().clone()).expect("a list");
+    assert!(
+        namespaces.iter().all(|namespace| namespace.typ() != oci_spec::runtime::LinuxNamespaceType::Network)
+    );
+}
+
+#[rstest]
+#[case(&[], &[], &["CHOWN", "KILL"], &["SYS_ADMIN", "NET_ADMIN"])]
+#[case(&["NET_ADMIN"], &["CHOWN"], &["NET_ADMIN", "KILL"], &["CHOWN"])]
+#[case(&["ALL"], &["SYS_ADMIN"], &["NET_ADMIN", "BPF"], &["SYS_ADMIN"])]
+#[case(&["chown"], &["all"], &["CHOWN"], &["KILL", "NET_RAW"])]
+#[case(&["CHOWN"], &["CAP_CHOWN"], &["CHOWN"], &[])]
+fn capabilities_are_added_and_dropped(
+    #[case] add: &[&str],
+    #[case] drop: &[&str],
+    #[case] has: &[&str],
+    #[case] lacks: &[&str],
+) {
+    let words = |list: &[&str]| list.iter().map(|word| (*word).to_owned()).collect();
+    let security =
+        Security { capabilities_add: words(add), capabilities_drop: words(drop), ..Security::default() };
+    let set = capabilities::of(&security, &host().capabilities).expect("good");
+    let held = |name: &&str| set.iter().any(|capability| capability.to_string() == **name);
+    assert!(has.iter().all(held) && !lacks.iter().any(held), "{set:?}");
+}
+
+#[test]
+fn an_unknown_capability_is_named() {
+    let error = spec(|spec| spec.security.capabilities_add = vec!["CHOWN".into(), "NET_ADMIM".into()]);
+    let error = error.expect_err("a typing error");
+    assert!(matches!(error, Error::InvalidArgument { .. }));
+    let text = error.to_string();
+    assert!(text.contains("capabilities_add[1]") && text.contains("NET_ADMIM"), "{text}");
+}
+
+#[rstest]
+#[case(|spec: &mut ContainerSpec| spec.security.capabilities_add = vec!["SYS_RESOURCE".into()], "capabilities_add[0]")]
+#[case(|spec: &mut ContainerSpec| spec.oom_score_adj = Some(0), "oom_score_adj")]
+#[case(
+    |spec: &mut ContainerSpec| spec.rlimits = vec![Rlimit { name: "NOFILE".into(), soft: 1, hard: 4096 }],
+    "rlimits.NOFILE"
+)]
+fn what_the_machine_cannot_honour_is_refused(#[case] change: fn(&mut ContainerSpec), #[case] setting: &str) {
+    let error = spec_on(&weak_host(), &container(change)).expect_err("not on this host");
+    assert!(matches!(&error, Error::Unsupported { setting: named, .. } if named == setting), "{error}");
+}
+
+/// A machine without CAP_SYS_RESOURCE gave no container at all, since the default of 0 was below what it may set.
+#[test]
+fn defaults_are_what_the_machine_can_do() {
+    let process =
+        spec_on(&weak_host(), &container(usual)).expect("good").process().clone().expect("a process");
+    assert_eq!(process.oom_score_adj(), Some(100));
+    let held: Capabilities =
+        process.capabilities().as_ref().and_then(|sets| sets.bounding().clone()).expect("a set");
+    assert_eq!(held, capabilities::DEFAULT.into_iter().collect());
+    let all = spec_on(&weak_host(), &container(|spec| spec.security.capabilities_add = vec!["ALL".into()]));
+    assert!(all.is_ok(), "ALL is all that there is");
+}
+
+#[test]
+fn an_exec_is_as_its_container_where_it_does_not_say() {
+    let record = container(with_everything);
+    let mut exec = ExecSpec::new(["id"]);
+    exec.process.env = BTreeMap::from([("LANG".into(), "de".into())]);
+    let process = exec_process(&record, &exec, &host(), OomScorePolicy::Refuse).expect("good");
+    assert_eq!(process.cwd(), Path::new("/srv"));
+    assert_eq!(process.user().username().as_deref(), Some("www-data:1000"));
+    assert_eq!(process.user().additional_gids().as_deref(), Some(&[7, 8][..]));
+    assert_eq!(process.env().as_deref(), Some(&["LANG=de".to_owned(), "PATH=/bin".to_owned()][..]));
+    assert_eq!(process.terminal(), Some(false));
+    assert_eq!(process.no_new_privileges(), Some(true));
+    assert_eq!(process.oom_score_adj(), Some(500));
+
+    exec.process.user = Some("0".into());
+    exec.process.workdir = Some("/".into());
+    let process = exec_process(&record, &exec, &host(), OomScorePolicy::Refuse).expect("good");
+    assert_eq!(process.user().username().as_deref(), Some("0"));
+    // The groups of another user are not root's.
+    assert_eq!(process.user().additional_gids().as_deref(), Some(&[][..]));
+    assert_eq!(process.cwd(), Path::new("/"));
+}

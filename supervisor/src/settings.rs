@@ -1,0 +1,253 @@
+//! The supervisor's settings, and whether this machine can honour them.
+//!
+//! Owns: names, defaults and checks of everything that can be set. Never: starts anything.
+
+use std::path::{Path, PathBuf};
+
+use mainstay_cgroups::{CgroupPath, Layout};
+use mainstay_messages::id::ID_BYTES;
+use mainstay_messages::{Error, Result};
+
+use crate::paths::{Directories, SOCKET_PATH_LENGTH_MAX};
+
+/// The cgroup above the pods' when none is set.
+pub const CGROUP_PARENT_DEFAULT: &str = "/mainstay";
+
+/// Time to start a shim's process and hear from it, and to make its pod, in milliseconds.
+pub const LAUNCH_DEFAULT_MS: u64 = 10_000;
+/// Time to connect to a shim's socket, in milliseconds.
+pub const CONNECT_DEFAULT_MS: u64 = 2_000;
+/// Time to set up a container's PID 1, in milliseconds. The shim gives up after 60 s and says where it hung, so this
+/// is a little more.
+pub const CREATE_DEFAULT_MS: u64 = 65_000;
+/// Time to let PID 1 run, and to start an exec, in milliseconds.
+pub const START_DEFAULT_MS: u64 = 15_000;
+/// Time to send a signal, in milliseconds.
+pub const SIGNAL_DEFAULT_MS: u64 = 5_000;
+/// Time that a shim has to kill a container before the supervisor does it itself, in milliseconds.
+pub const KILL_BY_SHIM_DEFAULT_MS: u64 = 1_000;
+/// Time to remove a task, in milliseconds: output is drained, and the kernel takes mounts apart.
+pub const DELETE_DEFAULT_MS: u64 = 15_000;
+/// Time for questions and small changes, in milliseconds.
+pub const QUERY_DEFAULT_MS: u64 = 5_000;
+/// Time to find a shim again, in milliseconds.
+pub const ADOPT_DEFAULT_MS: u64 = 5_000;
+/// Time that a shim has to end by itself before it is killed, in milliseconds.
+pub const STOP_DEFAULT_MS: u64 = 3_000;
+/// Time for the sign of life that is asked of a shim whose last call timed out, in milliseconds.
+pub const PROBE_DEFAULT_MS: u64 = 1_000;
+/// Time for the work on files and cgroups that a request needs, in milliseconds.
+pub const FILES_DEFAULT_MS: u64 = 30_000;
+
+/// What a supervisor works with.
+#[derive(Clone, Debug)]
+pub struct SupervisorSettings {
+    /// Sockets, bundles, exit records: gone after a reboot, as in `/run/mainstay`.
+    pub state_dir: PathBuf,
+    /// Layers and logs, as in `/var/lib/mainstay`.
+    pub root_dir: PathBuf,
+    /// The cgroup above those of the pods.
+    pub cgroup_parent: String,
+    /// The program that shims are executed from.
+    pub program: Program,
+    /// How long shims live.
+    pub lifetime: Lifetime,
+    /// What to do about an `oom_score_adj` that this process may not set.
+    pub oom_score: OomScorePolicy,
+    /// `oom_score_adj` of shims, set if the kernel allows it: one that is killed takes its containers along.
+    pub shim_oom_score: i32,
+    /// How long things may take.
+    pub timeouts: Timeouts,
+}
+
+/// The program that shims are executed from. Its `main` begins with `mainstay_shim::run_if_shim()`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// This very program.
+    SelfExe,
+    /// Another one.
+    Path(PathBuf),
+}
+
+/// How long shims live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lifetime {
+    /// Until they are stopped: they outlive this process, and are found again.
+    Outlive,
+    /// As long as this process: when it ends, however it does, they end and everything in them.
+    WithRuntime,
+}
+
+/// What to do about an `oom_score_adj` that is too low for this process to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OomScorePolicy {
+    /// Set the lowest that can be set.
+    Clamp,
+    /// Refuse the container.
+    Refuse,
+}
+
+/// How long things may take, in milliseconds. See the constant of the same name for each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// [`LAUNCH_DEFAULT_MS`]
+    pub launch_ms: u64,
+    /// [`CONNECT_DEFAULT_MS`]
+    pub connect_ms: u64,
+    /// [`CREATE_DEFAULT_MS`]
+    pub create_ms: u64,
+    /// [`START_DEFAULT_MS`]
+    pub start_ms: u64,
+    /// [`SIGNAL_DEFAULT_MS`]
+    pub signal_ms: u64,
+    /// [`KILL_BY_SHIM_DEFAULT_MS`]
+    pub kill_by_shim_ms: u64,
+    /// [`DELETE_DEFAULT_MS`]
+    pub delete_ms: u64,
+    /// [`QUERY_DEFAULT_MS`]
+    pub query_ms: u64,
+    /// [`ADOPT_DEFAULT_MS`]
+    pub adopt_ms: u64,
+    /// [`STOP_DEFAULT_MS`]
+    pub stop_ms: u64,
+    /// [`PROBE_DEFAULT_MS`]
+    pub probe_ms: u64,
+    /// [`FILES_DEFAULT_MS`]
+    pub files_ms: u64,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            launch_ms: LAUNCH_DEFAULT_MS,
+            connect_ms: CONNECT_DEFAULT_MS,
+            create_ms: CREATE_DEFAULT_MS,
+            start_ms: START_DEFAULT_MS,
+            signal_ms: SIGNAL_DEFAULT_MS,
+            kill_by_shim_ms: KILL_BY_SHIM_DEFAULT_MS,
+            delete_ms: DELETE_DEFAULT_MS,
+            query_ms: QUERY_DEFAULT_MS,
+            adopt_ms: ADOPT_DEFAULT_MS,
+            stop_ms: STOP_DEFAULT_MS,
+            probe_ms: PROBE_DEFAULT_MS,
+            files_ms: FILES_DEFAULT_MS,
+        }
+    }
+}
+
+impl SupervisorSettings {
+    /// The usual settings for two directories.
+    pub fn new(state_dir: impl Into<PathBuf>, root_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            state_dir: state_dir.into(),
+            root_dir: root_dir.into(),
+            cgroup_parent: CGROUP_PARENT_DEFAULT.to_owned(),
+            program: Program::SelfExe,
+            lifetime: Lifetime::Outlive,
+            oom_score: OomScorePolicy::Clamp,
+            shim_oom_score: -999,
+            timeouts: Timeouts::default(),
+        }
+    }
+
+    /// The directories that follow from the settings.
+    pub fn directories(&self) -> Directories {
+        Directories::new(&self.state_dir, &self.root_dir)
+    }
+
+    /// The cgroup above those of the pods.
+    pub fn cgroup_parent(&self) -> Result<CgroupPath> {
+        CgroupPath::parse(&self.cgroup_parent).map_err(|error| {
+            Error::invalid(
+                "cgroup_parent",
+                format!("{:?}", self.cgroup_parent),
+                format!("the path of a cgroup ({error})"),
+            )
+        })
+    }
+
+    /// Checks the settings against this machine and makes the directories. The error is the first thing that is in
+    /// the way, in one sentence.
+    pub fn check(&self) -> Result<()> {
+        for (field, path) in [("state_dir", &self.state_dir), ("root_dir", &self.root_dir)] {
+            if !path.is_absolute() {
+                return Err(Error::invalid(field, format!("{path:?}"), "an absolute path"));
+            }
+        }
+        self.check_socket_length()?;
+        self.cgroup_parent()?;
+        if !rustix::process::geteuid().is_root() {
+            return Err(Error::PermissionDenied {
+                what: "starting containers".to_owned(),
+                reason: "the runtime has to run as root".to_owned(),
+            });
+        }
+        Layout::detect().map_err(|error| Error::unavailable("cgroups", error))?;
+        if let Program::Path(path) = &self.program {
+            check_program(path)?;
+        }
+        self.directories()
+            .prepare()
+            .map_err(|(path, error)| Error::unavailable(format!("the directory {}", path.display()), error))
+    }
+
+    /// A socket's path must fit `sun_path`, for a pod id of the usual length.
+    fn check_socket_length(&self) -> Result<()> {
+        let usual = mainstay_messages::SandboxId::from_random([0; ID_BYTES]);
+        let longest = self.directories().streams_socket(&usual);
+        let length = longest.as_os_str().len();
+        if length <= SOCKET_PATH_LENGTH_MAX {
+            return Ok(());
+        }
+        let excess = length - SOCKET_PATH_LENGTH_MAX;
+        Err(Error::invalid(
+            "state_dir",
+            format!("{:?}", self.state_dir),
+            format!(
+                "a path that is at least {excess} bytes shorter, so that the sockets of pods fit into {SOCKET_PATH_LENGTH_MAX} bytes"
+            ),
+        ))
+    }
+}
+
+fn check_program(path: &Path) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let metadata = std::fs::metadata(path).map_err(|error| {
+        Error::invalid("program", format!("{path:?}"), format!("the shim's program ({error})"))
+    })?;
+    if metadata.is_file() && metadata.permissions().mode() & 0o111 != 0 {
+        return Ok(());
+    }
+    Err(Error::invalid("program", format!("{path:?}"), "an executable file"))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("run", "/cgroup", "state_dir")]
+    #[case(
+        "/run/with/a/name/that/is/so/very/long/that/no/socket/could/ever/be/bound",
+        "/cgroup",
+        "state_dir"
+    )]
+    #[case("/run/mainstay", "cgroup", "cgroup_parent")]
+    #[case("/run/mainstay", "/", "cgroup_parent")]
+    fn refuses(#[case] state: &str, #[case] cgroup: &str, #[case] field: &str) {
+        let mut settings = SupervisorSettings::new(state, "/var/lib/mainstay");
+        settings.cgroup_parent = cgroup.to_owned();
+        let error = settings.check().expect_err("a bad setting").to_string();
+        assert!(error.starts_with(field), "{error}");
+    }
+
+    #[test]
+    fn refuses_a_program_that_is_none() {
+        assert!(check_program(Path::new("/nonexistent")).is_err());
+        let data = tempfile::NamedTempFile::new().expect("a file, not executable");
+        assert!(check_program(data.path()).is_err());
+        assert!(check_program(Path::new("/bin/sh")).is_ok());
+    }
+}

@@ -1,0 +1,290 @@
+//! One shim, from the supervisor's side.
+//!
+//! Owns: its process, its connection, the ledger of its processes, the loop that fetches exits, and what follows from
+//! its death. Never: is shared between threads: all of it lives on the supervisor's.
+//!
+//! ```text
+//!   Alive ──process ends──► Ended ──cgroup killed, records read──► Collected ──exits settled──► Reported
+//! ```
+//!
+//! The work for one shim waits for no other: each call is a task of its own with a deadline of its own.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::Recipient;
+use mainstay_messages::process::{Exit, UnknownReason};
+use mainstay_messages::record::ShimRecord;
+use mainstay_messages::router::{ExitReceipt, ShimDied, TaskExited, TaskKey};
+use mainstay_messages::{Error, Result, SandboxId, SandboxSpec};
+use mainstay_task_api::convert::ProcessKey;
+use mainstay_task_api::extension::{CreatePodRequest, NetworkMode, PidMode};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+use crate::cgroup;
+use crate::exits;
+use crate::files;
+use crate::link::{Call, CallError, Link};
+use crate::machine::{Machine, now};
+use crate::oci::PodNamespaces;
+use crate::state::Ledger;
+use crate::watch::WatchedProcess;
+
+/// How soon a shim's containers are dead and their exits are reported after its own death, in milliseconds.
+pub const SHIM_DEATH_DEADLINE_MS: u64 = 5_000;
+/// Time for the router to take an exit, in milliseconds; then it is offered again.
+pub const RECEIPT_TIMEOUT_MS: u64 = 10_000;
+/// The first pause before an exit of a dead shim is offered again, in milliseconds; it doubles up to
+/// [`REPORT_AGAIN_MAX_MS`].
+const REPORT_AGAIN_MIN_MS: u64 = 100;
+/// The longest pause before an exit of a dead shim is offered again, in milliseconds.
+const REPORT_AGAIN_MAX_MS: u64 = 5_000;
+
+/// Where facts go.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub task_exited: Recipient<TaskExited>,
+    pub shim_died: Recipient<ShimDied>,
+}
+
+/// How far the end of a shim has been dealt with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    /// It runs.
+    Alive,
+    /// Its process has ended.
+    Ended,
+    /// Nothing of its pod runs any more, and its exit records have been read.
+    Collected,
+    /// All exits are settled.
+    Reported,
+}
+
+/// Whether a shim's end was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Unexpected,
+    Intended,
+}
+
+/// One shim.
+pub(crate) struct Shim {
+    pub sandbox: SandboxId,
+    pub record: ShimRecord,
+    pub machine: Arc<Machine>,
+    pub link: Link,
+    pub process: WatchedProcess,
+    pub ledger: RefCell<Ledger>,
+    facts: Facts,
+    namespaces: RefCell<Option<PodNamespaces>>,
+    ending: Cell<Ending>,
+    stage: watch::Sender<Stage>,
+    tasks: RefCell<Vec<AbortHandle>>,
+}
+
+impl Shim {
+    /// Begins to watch a shim and to fetch its exits.
+    pub fn begin(
+        sandbox: SandboxId,
+        record: ShimRecord,
+        process: WatchedProcess,
+        machine: Arc<Machine>,
+        facts: Facts,
+    ) -> Rc<Self> {
+        let timeouts = machine.settings.timeouts.clone();
+        let link = Link::new(sandbox.clone(), record.socket.clone(), record.process.clone(), timeouts);
+        let shim = Rc::new(Self {
+            sandbox,
+            record,
+            machine,
+            link,
+            process,
+            ledger: RefCell::default(),
+            facts,
+            namespaces: RefCell::new(None),
+            ending: Cell::new(Ending::Unexpected),
+            stage: watch::Sender::new(Stage::Alive),
+            tasks: RefCell::default(),
+        });
+        let exits = actix::spawn(exits::fetch(Rc::clone(&shim))).abort_handle();
+        let end = actix::spawn(Rc::clone(&shim).outlive(exits.clone())).abort_handle();
+        *shim.tasks.borrow_mut() = vec![exits, end];
+        shim
+    }
+
+    /// Stops dealing with a shim and lets it run, to be adopted by another supervisor.
+    pub fn let_go(&self) {
+        self.link.close();
+        for task in self.tasks.borrow_mut().drain(..) {
+            task.abort();
+        }
+    }
+
+    /// Whether it runs, as far as anybody knows.
+    pub fn is_alive(&self) -> bool {
+        *self.stage.borrow() == Stage::Alive && !self.process.has_ended()
+    }
+
+    /// Whether it runs, for whoever has just been told `error` by it: a connection that breaks is often the first sign of
+    /// its end.
+    pub async fn survived(&self, error: &CallError) -> bool {
+        let broken = matches!(error, CallError::Apart { .. });
+        !(broken && self.process.has_ended_soon().await) && self.is_alive()
+    }
+
+    /// An error when it does not run.
+    pub fn alive(&self) -> Result<()> {
+        if self.is_alive() {
+            return Ok(());
+        }
+        Err(Error::unavailable(format!("the shim of pod {}", self.sandbox), "its process has ended"))
+    }
+
+    /// Its end is asked for: it will not be reported as a death.
+    pub fn intend_end(&self) {
+        self.ending.set(Ending::Intended);
+    }
+
+    /// Waits until its end has been dealt with so far.
+    pub async fn reached(&self, stage: Stage) {
+        let mut stages = self.stage.subscribe();
+        // The sender is ours: it cannot be gone.
+        let _ = stages.wait_for(|reached| *reached >= stage).await;
+    }
+
+    /// The pod's namespaces, which the shim makes when it is first asked.
+    pub async fn namespaces(&self, pod: &SandboxSpec) -> Result<PodNamespaces, CallError> {
+        if let Some(namespaces) = &*self.namespaces.borrow() {
+            return Ok(namespaces.clone());
+        }
+        let request = CreatePodRequest {
+            hostname: pod.hostname().to_owned(),
+            network: network(pod.network).into(),
+            pid: pid_mode(pod.pid).into(),
+            ..Default::default()
+        };
+        let call = Call::new(
+            format!("the making of namespaces by the shim of pod {}", self.sandbox),
+            self.machine.settings.timeouts.launch_ms,
+        );
+        let made = self
+            .link
+            .call(call, async |services, context| services.extension.create_pod(context, &request).await);
+        let made = made.await?;
+        let mut namespaces = PodNamespaces {
+            shm: (!made.shm_path.is_empty()).then(|| made.shm_path.clone().into()),
+            ..PodNamespaces::default()
+        };
+        for namespace in made.namespaces {
+            let place = match namespace.kind.as_str() {
+                "network" => &mut namespaces.network,
+                "ipc" => &mut namespaces.ipc,
+                "uts" => &mut namespaces.uts,
+                "pid" => &mut namespaces.pid,
+                other => {
+                    tracing::warn!(sandbox = %self.sandbox, other, "the shim made a namespace of an unknown kind");
+                    continue;
+                }
+            };
+            *place = Some(namespace.path.into());
+        }
+        Ok(self.namespaces.borrow_mut().insert(namespaces).clone())
+    }
+
+    /// Tells the router of an exit, once.
+    pub async fn report(&self, process: &ProcessKey, exit: &Exit) -> ExitReceipt {
+        report(&self.facts, &self.sandbox, process, exit).await
+    }
+
+    /// Waits for the end of the process, and deals with it.
+    async fn outlive(self: Rc<Self>, exits: AbortHandle) {
+        let how = self.process.ended().await;
+        exits.abort();
+        self.link.close();
+        self.stage.send_replace(Stage::Ended);
+        match self.ending.get() {
+            Ending::Intended => tracing::debug!(sandbox = %self.sandbox, how, "shim ended"),
+            Ending::Unexpected => tracing::warn!(sandbox = %self.sandbox, how, "shim died"),
+        }
+        let recorded = collect(&self.machine, &self.sandbox).await;
+        self.stage.send_replace(Stage::Collected);
+        let exits = self.ledger.borrow_mut().shim_died(recorded, UnknownReason::ShimDied, now());
+        let settle = exits.iter().map(|(process, exit)| async {
+            settle(&self.facts, &self.sandbox, process, exit).await;
+            self.ledger.borrow_mut().receipt(process, ExitReceipt::Settled);
+        });
+        futures::future::join_all(settle).await;
+        self.stage.send_replace(Stage::Reported);
+        if self.ending.get() == Ending::Unexpected {
+            self.facts
+                .shim_died
+                .do_send(ShimDied { sandbox: self.sandbox.clone(), reason: format!("the shim {how}") });
+        }
+    }
+}
+
+/// Reads what a dead shim has left behind, and kills what it has left running.
+pub(crate) async fn collect(machine: &Arc<Machine>, sandbox: &SandboxId) -> BTreeMap<ProcessKey, Exit> {
+    let pod = sandbox.clone();
+    let work = machine.blocking(format!("the end of pod {sandbox}"), move |machine| {
+        // The records first: they are complete, since their writer is dead.
+        let recorded = files::exit_records(&machine.directories, &pod);
+        let killed = machine.pod_group(&pod).and_then(|group| cgroup::kill(&group));
+        Ok((recorded, killed))
+    });
+    match work.await {
+        Ok((recorded, killed)) => {
+            if let Err(error) = killed {
+                tracing::error!(%sandbox, %error, "processes of a dead shim are left");
+            }
+            recorded
+        }
+        Err(error) => {
+            tracing::error!(%sandbox, %error, "a dead shim's pod could not be looked at: exits become unknown");
+            BTreeMap::new()
+        }
+    }
+}
+
+/// Offers an exit until it is settled.
+pub(crate) async fn settle(facts: &Facts, sandbox: &SandboxId, process: &ProcessKey, exit: &Exit) {
+    let mut pause_ms = REPORT_AGAIN_MIN_MS;
+    while report(facts, sandbox, process, exit).await == ExitReceipt::Pending {
+        tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+        pause_ms = (2 * pause_ms).min(REPORT_AGAIN_MAX_MS);
+    }
+}
+
+async fn report(facts: &Facts, sandbox: &SandboxId, process: &ProcessKey, exit: &Exit) -> ExitReceipt {
+    let task = task_key(sandbox, process);
+    let send = facts.task_exited.send(TaskExited { task, exit: exit.clone() });
+    match tokio::time::timeout(Duration::from_millis(RECEIPT_TIMEOUT_MS), send).await {
+        Ok(Ok(receipt)) => receipt,
+        // It may have been taken all the same; a second time is absorbed.
+        Ok(Err(_)) | Err(_) => ExitReceipt::Pending,
+    }
+}
+
+/// A process as the rest of the runtime knows it.
+pub(crate) fn task_key(sandbox: &SandboxId, process: &ProcessKey) -> TaskKey {
+    TaskKey { sandbox: sandbox.clone(), container: process.container.clone(), exec: process.exec.clone() }
+}
+
+fn network(network: mainstay_messages::spec::Network) -> NetworkMode {
+    match network {
+        mainstay_messages::spec::Network::Private => NetworkMode::NETWORK_PRIVATE,
+        mainstay_messages::spec::Network::Host => NetworkMode::NETWORK_HOST,
+    }
+}
+
+fn pid_mode(pid: mainstay_messages::spec::PidMode) -> PidMode {
+    match pid {
+        mainstay_messages::spec::PidMode::Container => PidMode::PID_CONTAINER,
+        mainstay_messages::spec::PidMode::Pod => PidMode::PID_POD,
+        mainstay_messages::spec::PidMode::Host => PidMode::PID_HOST,
+    }
+}

@@ -1,0 +1,119 @@
+//! The commands about the tasks of a pod: each is handed to the pod's shim, or done directly where there is none.
+
+use std::sync::Arc;
+
+use actix::{Handler, ResponseFuture};
+use mainstay_messages::supervisor::{
+    CreateTask, DeleteTask, ExecStarted, MeasureShim, MeasureTask, QueryTask, ReopenTaskLog, ResizeTask,
+    SandboxStats, SignalScope, SignalTask, StartExecTask, StartTask, Stats, TaskKnowledge,
+};
+use mainstay_messages::{ProcessIdentity, Result, Signal, Timestamp};
+
+use super::{Pod, ShimSupervisor, guarded, in_progress};
+use crate::task;
+
+impl Handler<CreateTask> for ShimSupervisor {
+    type Result = ResponseFuture<Result<ProcessIdentity>>;
+
+    fn handle(&mut self, message: CreateTask, _: &mut Self::Context) -> Self::Result {
+        self.with_shim(&message.sandbox.id.clone(), |shim| task::create(shim, message))
+    }
+}
+
+impl Handler<StartTask> for ShimSupervisor {
+    type Result = ResponseFuture<Result<Timestamp>>;
+
+    fn handle(&mut self, message: StartTask, _: &mut Self::Context) -> Self::Result {
+        self.with_shim(&message.sandbox, |shim| task::start(shim, message.container))
+    }
+}
+
+impl Handler<SignalTask> for ShimSupervisor {
+    type Result = ResponseFuture<Result<()>>;
+
+    fn handle(&mut self, message: SignalTask, _: &mut Self::Context) -> Self::Result {
+        let SignalTask { task, signal, scope } = message;
+        match self.pods.get(&task.sandbox) {
+            Some(Pod::Known(_)) => {
+                self.with_shim(&task.sandbox.clone(), |shim| task::signal(shim, task, signal, scope))
+            }
+            None if signal == Signal::KILL && scope == SignalScope::Cgroup => {
+                let machine = Arc::clone(&self.machine);
+                Box::pin(guarded(async move {
+                    task::kill_directly(&machine, &task.sandbox, &task.container).await
+                }))
+            }
+            // There is no shim, so nothing of the pod runs; or all of it is being killed.
+            None | Some(Pod::Stopping { .. }) => Box::pin(std::future::ready(Ok(()))),
+            Some(Pod::Beginning { operation, since, .. }) => {
+                Box::pin(std::future::ready(Err(in_progress(&task.sandbox, operation, *since))))
+            }
+        }
+    }
+}
+
+impl Handler<DeleteTask> for ShimSupervisor {
+    type Result = ResponseFuture<Result<()>>;
+
+    fn handle(&mut self, message: DeleteTask, _: &mut Self::Context) -> Self::Result {
+        let DeleteTask { sandbox, container } = message;
+        if self.pods.contains_key(&sandbox) {
+            return self.with_shim(&sandbox, |shim| task::delete(shim, container));
+        }
+        let machine = Arc::clone(&self.machine);
+        Box::pin(guarded(async move { task::remove_directly(&machine, &sandbox, &container).await }))
+    }
+}
+
+impl Handler<StartExecTask> for ShimSupervisor {
+    type Result = ResponseFuture<Result<ExecStarted>>;
+
+    fn handle(&mut self, message: StartExecTask, _: &mut Self::Context) -> Self::Result {
+        self.with_shim(&message.sandbox.clone(), |shim| task::start_exec(shim, message))
+    }
+}
+
+impl Handler<ResizeTask> for ShimSupervisor {
+    type Result = ResponseFuture<Result<()>>;
+
+    fn handle(&mut self, message: ResizeTask, _: &mut Self::Context) -> Self::Result {
+        self.with_shim(&message.task.sandbox.clone(), |shim| task::resize(shim, message.task, message.size))
+    }
+}
+
+impl Handler<ReopenTaskLog> for ShimSupervisor {
+    type Result = ResponseFuture<Result<()>>;
+
+    fn handle(&mut self, message: ReopenTaskLog, _: &mut Self::Context) -> Self::Result {
+        self.with_shim(&message.sandbox, |shim| task::reopen_log(shim, message.container))
+    }
+}
+
+impl Handler<MeasureTask> for ShimSupervisor {
+    type Result = ResponseFuture<Result<Stats>>;
+
+    fn handle(&mut self, message: MeasureTask, _: &mut Self::Context) -> Self::Result {
+        self.with_shim(&message.sandbox, |shim| task::measure(shim, message.container))
+    }
+}
+
+impl Handler<MeasureShim> for ShimSupervisor {
+    type Result = ResponseFuture<Result<SandboxStats>>;
+
+    fn handle(&mut self, message: MeasureShim, _: &mut Self::Context) -> Self::Result {
+        self.with_shim(&message.sandbox, task::measure_pod)
+    }
+}
+
+impl Handler<QueryTask> for ShimSupervisor {
+    type Result = ResponseFuture<Result<TaskKnowledge>>;
+
+    fn handle(&mut self, message: QueryTask, _: &mut Self::Context) -> Self::Result {
+        let task = message.task;
+        if self.pods.contains_key(&task.sandbox) {
+            return self.with_shim(&task.sandbox.clone(), |shim| task::query(shim, task));
+        }
+        let machine = Arc::clone(&self.machine);
+        Box::pin(guarded(async move { task::recorded(&machine, task).await }))
+    }
+}

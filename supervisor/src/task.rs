@@ -1,0 +1,212 @@
+//! What is done with the tasks of a shim: one function for each command.
+//!
+//! Owns: the order of steps of each command, and the undoing of a creation that failed. Never: keeps state; what is known
+//! is in the shim's ledger.
+
+mod create;
+mod exec;
+mod query;
+
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use mainstay_messages::error::Kind;
+use mainstay_messages::router::TaskKey;
+use mainstay_messages::spec::{Stdin, WindowSize};
+use mainstay_messages::supervisor::SignalScope;
+use mainstay_messages::{ContainerId, Error, ExecId, Result, SandboxId, Signal, Timestamp};
+use mainstay_task_api::convert::ProcessKey;
+use mainstay_task_api::extension::ReopenLogRequest;
+use mainstay_task_api::task::{DeleteRequest, KillRequest, ResizePtyRequest, StartRequest};
+
+use crate::cgroup;
+use crate::files;
+use crate::link::{Call, CallError};
+use crate::machine::{Machine, now};
+use crate::shim::{Shim, Stage};
+
+pub(crate) use create::create;
+pub(crate) use exec::start_exec;
+pub(crate) use query::{measure, measure_pod, query, recorded, tasks};
+
+/// Output goes to a CRI log file at this place.
+const CRI_LOG_SCHEME: &str = "cri-log://";
+/// Input or output goes over the stream socket.
+const STREAM: &str = "stream://";
+/// The same, and input is closed when the first client leaves.
+const STREAM_ONCE: &str = "stream://once";
+
+/// Lets PID 1 run.
+pub(crate) async fn start(shim: Rc<Shim>, container: ContainerId) -> Result<Timestamp> {
+    shim.alive()?;
+    let request = StartRequest { id: container.as_str().to_owned(), ..Default::default() };
+    // Taken before, so that no exit can seem to be earlier than the start.
+    let at = now();
+    let call = call(&shim, "the start", &container, shim.machine.settings.timeouts.start_ms);
+    let started =
+        shim.link.call(call, async |services, context| services.task.start(context, &request).await).await;
+    started.map(|_| at).map_err(start_failed)
+}
+
+/// Sends a signal. What is gone has got it.
+pub(crate) async fn signal(shim: Rc<Shim>, task: TaskKey, signal: Signal, scope: SignalScope) -> Result<()> {
+    if !shim.is_alive() {
+        // Everything of the pod is being killed as it is.
+        return Ok(());
+    }
+    let timeouts = &shim.machine.settings.timeouts;
+    let request = KillRequest {
+        id: task.container.as_str().to_owned(),
+        exec_id: exec_text(task.exec.as_ref()),
+        signal: u32::from(signal.0),
+        all: scope == SignalScope::Cgroup,
+        ..Default::default()
+    };
+    let kill = signal == Signal::KILL && scope == SignalScope::Cgroup;
+    let limit_ms = if kill { timeouts.kill_by_shim_ms } else { timeouts.signal_ms };
+    let call = call(&shim, &format!("the sending of {signal}"), &task.container, limit_ms);
+    match shim.link.call(call, async |services, context| services.task.kill(context, &request).await).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.is_not_found() => Ok(()),
+        Err(error) if kill => {
+            tracing::warn!(sandbox = %shim.sandbox, container = %task.container, ?error, "killed without the shim");
+            kill_directly(&shim.machine, &task.sandbox, &task.container).await
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Kills everything in a container's cgroup without the help of a shim.
+pub(crate) async fn kill_directly(
+    machine: &Arc<Machine>,
+    sandbox: &SandboxId,
+    container: &ContainerId,
+) -> Result<()> {
+    let (sandbox, container) = (sandbox.clone(), container.clone());
+    let what = format!("the killing of container {container}");
+    let work = move |machine: &Machine| cgroup::kill(&machine.container_group(&sandbox, &container)?);
+    machine.blocking(what, work).await
+}
+
+/// Removes a task, and all that was made for it.
+pub(crate) async fn delete(shim: Rc<Shim>, container: ContainerId) -> Result<()> {
+    if shim.is_alive() {
+        let request = DeleteRequest { id: container.as_str().to_owned(), ..Default::default() };
+        let call = call(&shim, "the removal", &container, shim.machine.settings.timeouts.delete_ms);
+        let deleted =
+            shim.link.call(call, async |services, context| services.task.delete(context, &request).await);
+        match deleted.await {
+            Ok(_) => {}
+            Err(error) if error.is_not_found() => {}
+            Err(error) if shim.survived(&error).await => return Err(error.into()),
+            Err(_) => {}
+        }
+    }
+    if !shim.is_alive() {
+        // Its exit record must have been read before it is removed.
+        shim.reached(Stage::Collected).await;
+    }
+    remove_directly(&shim.machine, &shim.sandbox, &container).await?;
+    shim.ledger.borrow_mut().forgotten(&container);
+    Ok(())
+}
+
+/// Removes what was made for a task without the help of a shim.
+pub(crate) async fn remove_directly(
+    machine: &Arc<Machine>,
+    sandbox: &SandboxId,
+    container: &ContainerId,
+) -> Result<()> {
+    let (sandbox, container) = (sandbox.clone(), container.clone());
+    let what = format!("the removal of container {container}");
+    let work = move |machine: &Machine| {
+        cgroup::remove(&machine.container_group(&sandbox, &container)?)?;
+        files::remove_container(&machine.directories, &sandbox, &container)
+    };
+    machine.blocking(what, work).await
+}
+
+/// Changes the size of a terminal.
+pub(crate) async fn resize(shim: Rc<Shim>, task: TaskKey, size: WindowSize) -> Result<()> {
+    shim.alive()?;
+    let request = ResizePtyRequest {
+        id: task.container.as_str().to_owned(),
+        exec_id: exec_text(task.exec.as_ref()),
+        width: u32::from(size.columns),
+        height: u32::from(size.rows),
+        ..Default::default()
+    };
+    let call =
+        call(&shim, "the resizing of the terminal", &task.container, shim.machine.settings.timeouts.query_ms);
+    let resized =
+        shim.link.call(call, async |services, context| services.task.resize_pty(context, &request).await);
+    resized.await.map(drop).map_err(|error| not_found_or(error, &task.container, task.exec.as_ref()))
+}
+
+/// Closes and opens a log file.
+pub(crate) async fn reopen_log(shim: Rc<Shim>, container: ContainerId) -> Result<()> {
+    shim.alive()?;
+    let request = ReopenLogRequest { container: container.as_str().to_owned(), ..Default::default() };
+    let call = call(&shim, "the reopening of the log", &container, shim.machine.settings.timeouts.query_ms);
+    let reopened = shim
+        .link
+        .call(call, async |services, context| services.extension.reopen_log(context, &request).await);
+    reopened.await.map(drop).map_err(|error| not_found_or(error, &container, None))
+}
+
+/// A call about a container, with words for its messages.
+fn call(shim: &Shim, what: &str, container: &ContainerId, limit_ms: u64) -> Call {
+    Call::new(format!("{what} of container {container} by the shim of pod {}", shim.sandbox), limit_ms)
+}
+
+fn exec_text(exec: Option<&ExecId>) -> String {
+    exec.map_or_else(String::new, |exec| exec.as_str().to_owned())
+}
+
+pub(crate) fn process_key(container: &ContainerId, exec: Option<&ExecId>) -> ProcessKey {
+    ProcessKey { container: container.clone(), exec: exec.cloned() }
+}
+
+/// What a shim refuses to start has failed for the reason that it gives.
+fn start_failed(error: CallError) -> Error {
+    match error {
+        CallError::Refused { reason, .. } => Error::StartFailed { reason },
+        other => other.into(),
+    }
+}
+
+fn not_found_or(error: CallError, container: &ContainerId, exec: Option<&ExecId>) -> Error {
+    match (error.is_not_found(), exec) {
+        (true, Some(exec)) => Error::not_found(Kind::Exec, exec),
+        (true, None) => Error::not_found(Kind::Container, container),
+        (false, _) => error.into(),
+    }
+}
+
+/// The same creation twice.
+fn known(kind: Kind, id: &impl std::fmt::Display, operation: &str) -> Error {
+    Error::WrongPhase {
+        kind,
+        id: id.to_string(),
+        phase: "known to its shim already".to_owned(),
+        operation: operation.to_owned(),
+        needed: "new".to_owned(),
+    }
+}
+
+fn stdin_value(stdin: Stdin) -> String {
+    let value = match stdin {
+        Stdin::Null => "",
+        Stdin::Open => STREAM,
+        Stdin::Once => STREAM_ONCE,
+    };
+    value.to_owned()
+}
+
+fn log_value(path: &Path) -> Result<String> {
+    match path.to_str() {
+        Some(path) => Ok(format!("{CRI_LOG_SCHEME}{path}")),
+        None => Err(Error::invalid("log_path", format!("{path:?}"), "a path in UTF-8")),
+    }
+}

@@ -1,0 +1,28 @@
+//! Compiles the .proto files with a parser in Rust: no protoc is needed.
+
+use std::path::PathBuf;
+
+use ttrpc_codegen::{Codegen, Customize, ProtobufCustomize};
+
+/// The files, and the Rust modules that come of them. The messages of `task_v3` are those of `task`.
+const PROTOS: [&str; 3] = ["proto/task.proto", "proto/task_v3.proto", "proto/extension.proto"];
+const MODULES: [&str; 5] = ["task", "task_ttrpc", "task_v3_ttrpc", "extension", "extension_ttrpc"];
+
+fn main() {
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    for proto in PROTOS {
+        println!("cargo::rerun-if-changed={proto}");
+    }
+    Codegen::new()
+        .out_dir(&out)
+        .inputs(PROTOS)
+        .include("proto")
+        .rust_protobuf()
+        .customize(Customize { async_all: true, ..Default::default() })
+        // Without descriptors: they would be relocated in, and so be private memory of, every shim.
+        .rust_protobuf_customize(ProtobufCustomize::default().lite_runtime(true))
+        .run()
+        .expect("the .proto files are good");
+    let modules: String = MODULES.iter().map(|name| format!("pub mod {name};\n")).collect();
+    std::fs::write(out.join("modules.rs"), modules).expect("OUT_DIR can be written");
+}

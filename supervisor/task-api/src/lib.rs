@@ -1,0 +1,46 @@
+//! What is spoken with a shim.
+//!
+//! Owns: containerd's Task API in both of its versions ([`task`], [`task_v2`], [`task_v3`]), Mainstay's
+//! extension of it ([`extension`]), the protocol of the stream socket ([`streams`]), and the conversions
+//! between these and the types of `mainstay-messages` ([`convert`]). Both ends use it: the shim serves, the
+//! supervisor calls.
+//!
+//! Never: starts processes, decides anything. What Mainstay's shim makes of the fields that the Task API leaves
+//! open is in README.md; the bytes of the stream socket are in STREAMS.md.
+
+pub mod convert;
+pub mod streams;
+
+// Written by build.rs from the files in `proto/`, whose comments are the documentation.
+#[allow(missing_docs)]
+mod generated {
+    include!(concat!(env!("OUT_DIR"), "/modules.rs"));
+}
+
+/// The messages and the service of `mainstay.shim.v1`.
+pub mod extension {
+    pub use crate::generated::extension::*;
+    pub use crate::generated::extension_ttrpc::{Extension, ExtensionClient, create_extension};
+}
+/// The messages of the Task API, the same in both of its versions.
+pub use generated::task;
+/// The service `containerd.task.v2.Task`.
+pub use generated::task_ttrpc as task_v2;
+/// The service `containerd.task.v3.Task`.
+pub use generated::task_v3_ttrpc as task_v3;
+pub use protobuf::well_known_types;
+pub use protobuf::{Enum, EnumOrUnknown, Message, MessageField};
+
+/// The number in [`extension::InfoResponse`]: raised when an older supervisor would misunderstand the shim.
+pub const EXTENSION_PROTOCOL: u32 = 1;
+/// The name on the wire of the Task service, version 2.
+pub const TASK_V2_SERVICE: &str = "containerd.task.v2.Task";
+/// The name on the wire of the Task service, version 3.
+pub const TASK_V3_SERVICE: &str = "containerd.task.v3.Task";
+/// The type of the `Any` that holds the OCI process of an exec, as JSON.
+pub const PROCESS_TYPE_URL: &str = "types.containerd.io/opencontainers/runtime-spec/1/Process";
+/// The type of the `Any` that holds the OCI resources of an update, as JSON.
+pub const RESOURCES_TYPE_URL: &str = "types.containerd.io/opencontainers/runtime-spec/1/LinuxResources";
+/// The annotation of a bundle's `config.json` that holds the container's user as it was asked for, for the
+/// launcher to look up inside the container. An exec has it in `process.user.username`.
+pub const USER_ANNOTATION: &str = "dev.mainstay.user";
