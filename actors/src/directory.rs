@@ -5,8 +5,6 @@
 //! directory never changes anything by itself and never does IO.
 
 mod resolve;
-#[cfg(test)]
-mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

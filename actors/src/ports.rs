@@ -12,8 +12,8 @@ use mainstay_messages::id::ID_BYTES;
 use mainstay_messages::journal::{Commit, Committed};
 use mainstay_messages::record::{ContainerRecord, SandboxRecord};
 use mainstay_messages::supervisor::{
-    AdoptShim, CreateTask, DeleteTask, LaunchShim, MeasureShim, MeasureTask, QueryTask, ReopenTaskLog, ResizeTask,
-    SignalTask, StartExecTask, StartTask, StopShim,
+    AdoptShim, CreateTask, DeleteTask, LaunchShim, MeasureShim, MeasureTask, QueryTask, ReopenTaskLog,
+    ResizeTask, SignalTask, StartExecTask, StartTask, StopShim,
 };
 use mainstay_messages::{ContainerId, Result, SandboxId, Timestamp};
 

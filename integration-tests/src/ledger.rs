@@ -11,6 +11,8 @@ pub struct Ledger {
     pub cgroups: BTreeSet<PathBuf>,
     /// Processes in them.
     pub processes: BTreeSet<u32>,
+    /// Shims whose directory is below its own.
+    pub shims: BTreeSet<u32>,
     /// Mounts below its directory in this process's mount namespace.
     pub mounts: BTreeSet<String>,
     /// Pods' directories, layers and log directories.
@@ -24,6 +26,7 @@ impl Ledger {
         for top in cgroup_tops(cgroup) {
             collect_cgroups(&top, &mut ledger);
         }
+        ledger.shims = shims(directory);
         let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let prefix = directory.to_string_lossy().into_owned();
         ledger.mounts.extend(mountinfo.lines().filter(|line| line.contains(&prefix)).map(str::to_owned));
@@ -32,6 +35,19 @@ impl Ledger {
         }
         ledger
     }
+}
+
+/// Shims that were started with a directory below `directory`, zombies left out.
+fn shims(directory: &Path) -> BTreeSet<u32> {
+    let below = directory.to_string_lossy().into_owned();
+    let of_it = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line);
+        line.starts_with("mainstay-shim\0") && line.contains(&below)
+    };
+    let pids =
+        entries(Path::new("/proc")).into_iter().filter_map(|path| path.file_name()?.to_str()?.parse().ok());
+    pids.filter(of_it).collect()
 }
 
 /// The directory of a cgroup in each hierarchy that has it.

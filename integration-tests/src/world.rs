@@ -67,9 +67,12 @@ impl World {
         Ledger::take(self.path(), &self.cgroup)
     }
 
-    /// Closes the runtime and checks that nothing is left: no process, mount, cgroup below the world's own, or
-    /// directory of a pod.
+    /// Removes what pods there are, closes the runtime, and checks that nothing is left: no process, mount, cgroup
+    /// below the world's own, or directory of a pod.
     pub async fn finish(self, runtime: Runtime) {
+        for pod in runtime.sandboxes() {
+            wait::finish("a pod is removed", runtime.remove_sandbox(&pod.record.id)).await.expect("removed");
+        }
         runtime.close(Shutdown::StopContainers).await.expect("the runtime closes");
         self.assert_nothing_left().await;
     }
@@ -79,6 +82,7 @@ impl World {
         let mut last = Ledger::default();
         let clean = |ledger: &Ledger| {
             ledger.processes.is_empty()
+                && ledger.shims.is_empty()
                 && ledger.mounts.is_empty()
                 && ledger.directories.is_empty()
                 && ledger.cgroups.iter().all(|path| path.ends_with(self.cgroup.trim_start_matches('/')))
@@ -99,13 +103,13 @@ impl Drop for World {
     fn drop(&mut self) {
         for _ in 0..50 {
             let ledger = self.ledger();
-            for pid in &ledger.processes {
+            for pid in ledger.processes.iter().chain(&ledger.shims) {
                 kill(*pid);
             }
             for path in ledger.cgroups.iter().rev() {
                 let _ = fs::remove_dir(path);
             }
-            if cgroup_tops(&self.cgroup).is_empty() {
+            if cgroup_tops(&self.cgroup).is_empty() && ledger.shims.is_empty() {
                 break;
             }
             std::thread::sleep(std::time::Duration::from_millis(20));
@@ -113,7 +117,7 @@ impl Drop for World {
     }
 }
 
-/// Kills a process of this world: it was read from the world's own cgroup a moment ago.
+/// Kills a process of this world: it was found in the world's own cgroup or by its directory a moment ago.
 fn kill(pid: u32) {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     if let Some(pid) = pid {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use mainstay::{
-    AttachOptions, Attached, ExecSpec, OnLag, OutputStream, ProcessSpec, SessionItem, Stdin, Terminal, WindowSize,
+    AttachOptions, Attached, ExecSpec, OnLag, OutputStream, ProcessSpec, SessionItem, Stdin, Terminal,
+    WindowSize,
 };
 use mainstay_integration_tests::{Shorthand, script_spec, wait, world};
 
@@ -30,7 +31,8 @@ async fn a_grandchild_that_holds_the_pipe_delays_nothing() {
     let pod = runtime.pod("p").await;
     let container = runtime.started(&pod, "c", "exec sleep 1000").await;
     let shim = runtime.sandbox(&pod).expect("listed").record.shim.clone().expect("a shim").process.pid;
-    let count = |what: &str| std::fs::read_dir(format!("/proc/{shim}/{what}")).expect("the shim is there").count();
+    let count =
+        |what: &str| std::fs::read_dir(format!("/proc/{shim}/{what}")).expect("the shim is there").count();
     runtime.sh(&container, "true").await;
     let before = count("fd");
     for _ in 0..100 {
@@ -68,7 +70,8 @@ async fn a_terminal_has_its_size_from_the_first_instruction_on() {
     for _ in 0..50 {
         let mut spec = ExecSpec::new(["stty", "size"]);
         spec.process.terminal = Terminal::Tty(WindowSize { rows: 40, columns: 120 });
-        let output = wait::finish("an exec ends", runtime.exec_output(&container, spec)).await.expect("it ran");
+        let output =
+            wait::finish("an exec ends", runtime.exec_output(&container, spec)).await.expect("it ran");
         assert_eq!(String::from_utf8_lossy(&output.stdout), "40 120\r\n");
     }
     runtime.remove_sandbox(&pod).await.expect("removed");
@@ -160,7 +163,8 @@ async fn an_exec_has_the_containers_environment_and_its_own() {
     };
     let own = runtime.exec_output(&container, spec).await.expect("it ran");
     assert_eq!(String::from_utf8_lossy(&own.stdout), "exec /usr 0\n");
-    let missing = runtime.exec_output(&container, ExecSpec::new(["/nope"])).await.expect_err("no such program");
+    let missing =
+        runtime.exec_output(&container, ExecSpec::new(["/nope"])).await.expect_err("no such program");
     assert!(missing.to_string().contains("/nope"), "{missing}");
     runtime.stop_sandbox(&pod, Some(Duration::ZERO)).await.expect("stopped");
     runtime.remove_sandbox(&pod).await.expect("removed");

@@ -1,13 +1,14 @@
 //! P1 and P2 on real processes: every exit appears once, with its code, whatever storm it comes in.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 
 use futures::future::join_all;
 use mainstay::{
-    ContainerId, ExecSpec, ExitStatus, Follow, IfRunning, Runtime, SandboxId, SandboxPhase, Shutdown, Signal,
-    UnknownReason, What,
+    ContainerId, EventOptions, ExecSpec, ExitStatus, Follow, IfRunning, Runtime, SandboxId, SandboxPhase,
+    Seq, Shutdown, Signal, UnknownReason, What,
 };
-use mainstay_integration_tests::{Shorthand, World, wait, world};
+use mainstay_integration_tests::{Shorthand, script_spec, wait, world};
 use rustix::process::{Pid, kill_process};
 
 const STORM_PODS: usize = 10;
@@ -17,7 +18,8 @@ const STOPPED_SHIM_CONTAINERS: usize = 200;
 /// How often each container's exit is in the journal, and with which code.
 async fn journalled(runtime: &Runtime) -> BTreeMap<ContainerId, Vec<u32>> {
     let mut all: BTreeMap<_, Vec<u32>> = BTreeMap::new();
-    let mut events = runtime.events_from_start(Follow::No);
+    let options = EventOptions { after: Seq(0), follow: Follow::No, subject: None };
+    let mut events = runtime.events(options);
     while let Some(event) = events.next_event().await.expect("the journal is read") {
         if let (Some(container), What::ContainerExited { exit }) = (event.subject.container, event.what) {
             all.entry(container).or_default().push(exit.code());
@@ -38,18 +40,19 @@ async fn five_hundred_exits_at_once_appear_once_each_with_their_code() {
     let runtime = world.start().await;
     let gate = world.path().join("gate");
     std::fs::create_dir(&gate).expect("made");
-    let pods = join_all((0..STORM_PODS).map(|n| async move { format!("p{n}") }).map(|name| async {
-        let name = name.await;
-        runtime.pod(&name).await
-    }))
-    .await;
+    let mut pods = Vec::new();
+    for n in 0..STORM_PODS {
+        pods.push(runtime.pod(&format!("p{n}")).await);
+    }
     let mut expected = BTreeMap::new();
-    // All wait for a file to appear, so that they end together.
+    // All wait for the other end of a FIFO, so that they end together.
+    let fifo = gate.join("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).expect("made");
     for n in 0..STORM_CONTAINERS {
         let pod = &pods[n % STORM_PODS];
         let code = u32::try_from(n % 256).expect("small");
-        let script = format!("until [ -e {}/open ]; do sleep 0.05; done; exit {code}", gate.display());
-        let mut spec = mainstay_integration_tests::script_spec(&format!("c{n}"), &script);
+        let script = format!("read line < {}; exit {code}", fifo.display());
+        let mut spec = script_spec(&format!("c{n}"), &script);
         spec.mounts.push(mainstay::Mount {
             target: gate.clone(),
             source: mainstay::MountSource::Bind { path: gate.clone() },
@@ -59,10 +62,13 @@ async fn five_hundred_exits_at_once_appear_once_each_with_their_code() {
         runtime.start_container(&container).await.expect("started");
         expected.insert(container, vec![code]);
     }
-    std::fs::write(gate.join("open"), "").expect("written");
+    // A line for each; whoever opens the FIFO late finds it open, with a line in it.
+    let mut lines = std::fs::OpenOptions::new().write(true).open(&fifo).expect("they wait for it");
+    lines.write_all(&[b'\n'; STORM_CONTAINERS]).expect("written");
     for (container, code) in &expected {
         assert_eq!(runtime.exit_of(container).await.code(), code[0]);
     }
+    drop(lines);
     assert_eq!(journalled(&runtime).await, expected);
     join_all(pods.iter().map(|pod| runtime.remove_sandbox(pod))).await;
     world.finish(runtime).await;
@@ -81,7 +87,8 @@ async fn exits_behind_a_stopped_shim_appear_once_it_goes_on() {
     for container in &containers {
         let record = runtime.container(container).expect("listed").record.clone();
         let pid = record.process.expect("a process").pid;
-        kill_process(Pid::from_raw(pid.cast_signed()).expect("an id"), rustix::process::Signal::KILL).expect("killed");
+        kill_process(Pid::from_raw(pid.cast_signed()).expect("an id"), rustix::process::Signal::KILL)
+            .expect("killed");
     }
     let listed = runtime.containers_of(&pod);
     assert_eq!(listed.len(), STOPPED_SHIM_CONTAINERS, "reads do not wait for the shim");
@@ -146,7 +153,7 @@ async fn a_killed_shim_ends_its_containers_and_says_so() {
         (runtime.sandbox(&pod).ok()?.record.phase == SandboxPhase::NotReady).then_some(())
     })
     .await;
-    let refused = runtime.create_container(&pod, mainstay_integration_tests::script_spec("x", "true")).await;
+    let refused = runtime.create_container(&pod, script_spec("x", "true")).await;
     assert!(refused.expect_err("it takes none").to_string().contains("not ready"));
     assert_eq!(runtime.sh(&bystander, "echo hi").await.stdout, b"hi\n", "others are not touched");
     runtime.remove_sandbox(&pod).await.expect("removed");
@@ -163,7 +170,7 @@ async fn exits_while_nobody_was_there_keep_code_and_time() {
     let gate = world.path().join("gate");
     std::fs::create_dir(&gate).expect("made");
     let script = format!("until [ -e {}/open ]; do sleep 0.02; done; exit 42", gate.display());
-    let mut spec = mainstay_integration_tests::script_spec("ends", &script);
+    let mut spec = script_spec("ends", &script);
     spec.mounts.push(mainstay::Mount {
         target: gate.clone(),
         source: mainstay::MountSource::Bind { path: gate.clone() },
@@ -205,7 +212,7 @@ async fn out_of_memory_is_told_from_a_kill() {
     let pod = runtime.pod("p").await;
     let eat = "x=$(head -c 300000000 /dev/zero | tr '\\0' x)";
     let limited = |name: &str, script: &str| {
-        let mut spec = mainstay_integration_tests::script_spec(name, script);
+        let mut spec = script_spec(name, script);
         spec.resources.memory_bytes = Some(64 << 20);
         spec
     };
@@ -223,9 +230,5 @@ async fn out_of_memory_is_told_from_a_kill() {
     let exit = runtime.exit_of(&killed).await;
     assert_eq!((exit.code(), exit.reason()), (137, "Error"));
     runtime.remove_sandbox(&pod).await.expect("removed");
-    finish(world, runtime).await;
-}
-
-async fn finish(world: World, runtime: Runtime) {
     world.finish(runtime).await;
 }

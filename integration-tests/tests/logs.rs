@@ -136,7 +136,8 @@ async fn following_ends_with_the_container_and_misses_nothing() {
     let world = world!();
     let runtime = world.start().await;
     let pod = runtime.pod("p").await;
-    let container = runtime.created(&pod, "c", "for i in 1 2 3 4 5; do echo $i; sleep 0.1; done; printf end").await;
+    let container =
+        runtime.created(&pod, "c", "for i in 1 2 3 4 5; do echo $i; sleep 0.1; done; printf end").await;
     let follow = tokio::spawn({
         let (runtime, container) = (runtime.clone(), container.clone());
         async move { records(&runtime, &container, Follow::Yes).await }

@@ -21,8 +21,11 @@ fn busybox_root(world: &World) -> Option<PathBuf> {
     for applet in ["sh", "id", "cat", "ls", "grep", "sleep", "readlink", "touch", "mount", "stat"] {
         symlink("busybox", root.join("bin").join(applet)).expect("linked");
     }
-    fs::write(root.join("etc/passwd"), "root:x:0:0::/root:/bin/sh\nwww:x:33:44::/:/bin/sh\n4294967296:x:0:0::/:/bin/sh\n")
-        .expect("written");
+    fs::write(
+        root.join("etc/passwd"),
+        "root:x:0:0::/root:/bin/sh\nwww:x:33:44::/:/bin/sh\n4294967296:x:0:0::/:/bin/sh\n",
+    )
+    .expect("written");
     fs::write(root.join("etc/group"), "root:x:0:\nweb:x:44:\nextra:x:55:www\n").expect("written");
     Some(root)
 }
@@ -56,7 +59,10 @@ async fn a_working_directory_never_leads_out() {
         spec.process.workdir = Some(format!("/proc/self/fd/{n}").into());
         if let Ok((text, _)) = outcome(&runtime, &pod, spec).await {
             let host = fs::read_to_string("/etc/hostname").unwrap_or_default();
-            assert!(host.trim().is_empty() || !text.contains(host.trim()), "fd {n} leads to the host: {text}");
+            assert!(
+                host.trim().is_empty() || !text.contains(host.trim()),
+                "fd {n} leads to the host: {text}"
+            );
         }
     }
     runtime.remove_sandbox(&pod).await.expect("removed");
@@ -157,8 +163,11 @@ async fn a_root_with_symlinks_touches_nothing_outside(#[case] replaced: &str) {
     }
     fs::set_permissions(&canary, fs::Permissions::from_mode(0o711)).expect("set");
     let _ = fs::remove_dir_all(root.join(replaced));
-    symlink(Path::new("../../../../../..").join(canary.strip_prefix("/").expect("absolute")), root.join(replaced))
-        .expect("linked");
+    symlink(
+        Path::new("../../../../../..").join(canary.strip_prefix("/").expect("absolute")),
+        root.join(replaced),
+    )
+    .expect("linked");
     let before = listing(&canary);
     let runtime = world.start().await;
     let pod = runtime.pod("p").await;
@@ -232,7 +241,11 @@ async fn settings_reach_the_process() {
     spec.security.capabilities_add = vec!["NET_ADMIN".into()];
     spec.oom_score_adj = Some(500);
     spec.mounts = vec![
-        Mount { target: "/data".into(), source: MountSource::Bind { path: source }, access: Access::ReadOnly },
+        Mount {
+            target: "/data".into(),
+            source: MountSource::Bind { path: source },
+            access: Access::ReadOnly,
+        },
         Mount {
             target: "/scratch".into(),
             source: MountSource::Tmpfs { size_bytes: Some(1 << 20) },
@@ -242,8 +255,7 @@ async fn settings_reach_the_process() {
     // A read-only root cannot be given new directories to mount on, so they are made on its own layer first.
     let (text, _) = outcome(&runtime, &pod, spec).await.expect("it runs");
     let lines: Vec<_> = text.lines().collect();
-    let expected =
-        ["123", "content", "ro-mount", "ro-root", "scratch", "CapEff: 0000000000001000", "500"];
+    let expected = ["123", "content", "ro-mount", "ro-root", "scratch", "CapEff: 0000000000001000", "500"];
     assert_eq!(lines, expected);
     assert!(!Path::new("/data").exists() && !Path::new("/scratch").exists(), "the host's root is untouched");
     runtime.remove_sandbox(&pod).await.expect("removed");

@@ -115,9 +115,9 @@ async fn reads_do_not_wait_for_a_hung_shim_and_other_pods_are_not_touched() {
     let shim = runtime.sandbox(&hung).expect("listed").record.shim.clone().expect("a shim").process.pid;
     let shim = rustix::process::Pid::from_raw(shim.cast_signed()).expect("an id");
     rustix::process::kill_process(shim, rustix::process::Signal::STOP).expect("stopped");
-    let stats = tokio::spawn({
+    let call = tokio::spawn({
         let (runtime, container) = (runtime.clone(), container.clone());
-        async move { runtime.stats(&container).await }
+        async move { runtime.reopen_log(&container).await }
     });
     let mut slowest = Duration::ZERO;
     for _ in 0..1_000 {
@@ -130,7 +130,7 @@ async fn reads_do_not_wait_for_a_hung_shim_and_other_pods_are_not_touched() {
     println!("slowest of 1000 reads: {slowest:?}");
     let quick = runtime.started(&other, "c", "exit 6").await;
     assert_eq!(runtime.exit_of(&quick).await.code(), 6);
-    let answer = wait::finish("the call on the hung shim ends", stats).await.expect("no panic");
+    let answer = wait::finish("the call on the hung shim ends", call).await.expect("no panic");
     assert!(answer.expect_err("the shim hangs").to_string().contains("did not finish within"));
     // A kill must work all the same: it goes by cgroup.
     runtime.kill_container(&container, Signal::KILL).await.ok();

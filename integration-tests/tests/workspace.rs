@@ -73,7 +73,8 @@ fn crates_use_only_whom_they_may() {
         let may = allowed.get(name).unwrap_or_else(|| panic!("{name} is not in the table"));
         for dependency in package["dependencies"].as_array().expect("a list of dependencies") {
             let used = dependency["name"].as_str().expect("a name");
-            if used.starts_with("mainstay") {
+            // A crate may name itself, to have its own test features in its tests.
+            if used.starts_with("mainstay") && used != name {
                 assert!(may.contains(&used), "{name} must not use {used}");
             }
         }
@@ -102,7 +103,9 @@ fn no_stub_is_left() {
             let hidden = entry.file_name().to_string_lossy().starts_with('.');
             if path.is_dir() && !hidden && !path.ends_with("target") {
                 pending.push(path);
-            } else if path.extension().is_some_and(|e| e == "rs") && path.file_name() != Some("workspace.rs".as_ref()) {
+            } else if path.extension().is_some_and(|e| e == "rs")
+                && path.file_name() != Some("workspace.rs".as_ref())
+            {
                 let text = std::fs::read_to_string(&path).expect("text");
                 for word in words {
                     assert!(!text.contains(word), "{}: {word}", path.display());

@@ -30,7 +30,7 @@ use mainstay_messages::{
 use crate::config::Config;
 use crate::events::{EventOptions, EventStream, Subject};
 use crate::logs::{LogOptions, LogStream};
-use crate::session::{AttachOptions, EXEC_OUTPUT_BYTES_MAX, ExecOutput, Session};
+use crate::session::{AttachOptions, EXEC_OUTPUT_BYTES_MAX, ExecOutput, ExitWatch, Session};
 use crate::system::System;
 
 /// Events of a life that are read at once.
@@ -175,12 +175,13 @@ impl Runtime {
     /// # Errors
     /// [`Error::NotFound`], also when it is removed without having ended.
     pub async fn wait(&self, container: &ContainerId) -> Result<Exit> {
-        let unknown = || Error::not_found(Kind::Container, container);
-        let mut snapshots = self.directory().watch_container(container).ok_or_else(unknown)?;
-        // When it is removed meanwhile, the last snapshot stays readable.
-        let _ = snapshots.wait_for(|snapshot| snapshot.record.exit.is_some()).await;
-        let exit = snapshots.borrow().record.exit.clone();
-        exit.ok_or_else(unknown)
+        // When it is removed meanwhile, its last snapshot stays readable.
+        self.exit_watch(container)?.exit().await.ok_or_else(|| Error::not_found(Kind::Container, container))
+    }
+
+    fn exit_watch(&self, container: &ContainerId) -> Result<ExitWatch> {
+        let watch = self.directory().watch_container(container);
+        watch.map(ExitWatch::Init).ok_or_else(|| Error::not_found(Kind::Container, container))
     }
 
     /// Runs another process in a running container. Its output waits for the session to be read.
@@ -191,7 +192,9 @@ impl Runtime {
         spec.check()?;
         let stdin = if spec.stdin == Stdin::Null { Attached::No } else { Attached::Yes };
         let exec = self.route(StartExec { container: container.clone(), spec }).await?;
-        self.session(container, Some(exec), AttachOptions { stdin, on_lag: OnLag::Block }).await
+        let exit = self.directory().watch_exec(&exec).ok_or_else(|| Error::not_found(Kind::Exec, &exec))?;
+        let options = AttachOptions { stdin, on_lag: OnLag::Block };
+        self.session(container, Some(exec), ExitWatch::Exec(exit), options).await
     }
 
     /// Runs another process in a running container to its end, and keeps up to [`EXEC_OUTPUT_BYTES_MAX`] bytes of
@@ -208,26 +211,18 @@ impl Runtime {
     /// # Errors
     /// [`Error::NotFound`], or [`Error::Unavailable`] when it has ended or its input is not open.
     pub async fn attach(&self, container: &ContainerId, options: AttachOptions) -> Result<Session> {
-        self.session(container, None, options).await
+        self.session(container, None, self.exit_watch(container)?, options).await
     }
 
     async fn session(
         &self,
         container: &ContainerId,
         exec: Option<ExecId>,
+        exit: ExitWatch,
         options: AttachOptions,
     ) -> Result<Session> {
         let socket = self.streams_socket(&self.container(container)?.record.sandbox);
-        Session::open(self.clone(), &socket, container.clone(), exec, options).await
-    }
-
-    /// Waits for the end of an exec.
-    pub(crate) async fn wait_exec(&self, exec: &ExecId) -> Result<Exit> {
-        let unknown = || Error::not_found(Kind::Exec, exec);
-        let mut snapshots = self.directory().watch_exec(exec).ok_or_else(unknown)?;
-        let _ = snapshots.wait_for(|snapshot| snapshot.exit.is_some()).await;
-        let exit = snapshots.borrow().exit.clone();
-        exit.ok_or_else(unknown)
+        Session::open(self.clone(), &socket, container.clone(), exec, exit, options).await
     }
 
     /// Sends a signal to an exec. One that has ended counts as success.

@@ -4,11 +4,15 @@
 //! process's container has published, so a session never knows of an end before the journal does.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use mainstay_messages::admin::{Attached, OnLag, OutputStream};
+use mainstay_messages::error::Kind;
+use mainstay_messages::record::{ContainerSnapshot, ExecSnapshot};
 use mainstay_messages::spec::WindowSize;
 use mainstay_messages::{ContainerId, Error, ExecId, Exit, Result};
 use mainstay_task_api::streams::{self, Frame, OpenRequest, StdinUse, StreamReader, StreamWriter, Streams};
+use tokio::sync::watch;
 
 use crate::failure::chain;
 use crate::runtime::Runtime;
@@ -35,8 +39,8 @@ pub struct Session {
 /// The output of a process, and its exit.
 #[derive(Debug)]
 pub struct SessionReader {
-    runtime: Runtime,
     process: Process,
+    exit: ExitWatch,
     stream: StreamReader,
     ended: Option<Ended>,
 }
@@ -87,6 +91,32 @@ struct Process {
     exec: Option<ExecId>,
 }
 
+/// Where the exit of a process is published. Taken before its streams are opened: the container may forget an
+/// exec that has ended, but the last snapshot stays with whoever watches.
+#[derive(Clone, Debug)]
+pub(crate) enum ExitWatch {
+    /// PID 1.
+    Init(watch::Receiver<Arc<ContainerSnapshot>>),
+    /// An exec.
+    Exec(watch::Receiver<Arc<ExecSnapshot>>),
+}
+
+impl ExitWatch {
+    /// The exit, as soon as there is one; none when the process went away without.
+    pub(crate) async fn exit(&mut self) -> Option<Exit> {
+        match self {
+            Self::Init(container) => {
+                let _ = container.wait_for(|snapshot| snapshot.record.exit.is_some()).await;
+                container.borrow().record.exit.clone()
+            }
+            Self::Exec(exec) => {
+                let _ = exec.wait_for(|snapshot| snapshot.exit.is_some()).await;
+                exec.borrow().exit.clone()
+            }
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     AwaitingExit,
@@ -99,6 +129,7 @@ impl Session {
         socket: &Path,
         container: ContainerId,
         exec: Option<ExecId>,
+        exit: ExitWatch,
         options: AttachOptions,
     ) -> Result<Self> {
         let request = OpenRequest {
@@ -118,12 +149,7 @@ impl Session {
             Streams::open(socket, &request).await.map_err(|error| Error::unavailable(what, chain(&error)))?;
         let process = Process { container, exec };
         Ok(Self {
-            reader: SessionReader {
-                runtime: runtime.clone(),
-                process: process.clone(),
-                stream: streams.reader,
-                ended: None,
-            },
+            reader: SessionReader { process: process.clone(), exit, stream: streams.reader, ended: None },
             writer: SessionWriter { runtime, process, stream: streams.writer },
         })
     }
@@ -191,12 +217,13 @@ impl SessionReader {
     }
 
     async fn exit(&mut self) -> Result<SessionItem> {
-        let exit = match &self.process.exec {
-            Some(exec) => self.runtime.wait_exec(exec).await,
-            None => self.runtime.wait(&self.process.container).await,
-        };
+        let exit = self.exit.exit().await;
         self.ended = Some(Ended::Over);
-        exit.map(SessionItem::Exited)
+        let Process { container, exec } = &self.process;
+        exit.map(SessionItem::Exited).ok_or_else(|| match exec {
+            Some(exec) => Error::not_found(Kind::Exec, exec),
+            None => Error::not_found(Kind::Container, container),
+        })
     }
 }
 

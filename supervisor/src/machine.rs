@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use mainstay_cgroups::{Cgroup, CgroupPath, Controllers, Layout};
+use mainstay_cgroups::{Cgroup, CgroupError, CgroupPath, Controllers, Layout};
 use mainstay_messages::{ContainerId, Error, Result, SandboxId, Timestamp};
 use rustix::pipe::{PipeFlags, pipe_with};
 
@@ -72,6 +72,14 @@ impl Machine {
     /// A handle on a pod's cgroup.
     pub fn pod_group(&self, sandbox: &SandboxId) -> Result<Cgroup> {
         Ok(Cgroup::open(&self.layout, &self.pod_cgroup(sandbox)?))
+    }
+
+    /// Removes the cgroup above those of the pods when none is in it any more.
+    pub fn remove_parent_group(&self) {
+        match Cgroup::open(&self.layout, &self.cgroup_parent).remove() {
+            Ok(()) | Err(CgroupError::Busy { .. } | CgroupError::NotFound { .. }) => {}
+            Err(error) => tracing::warn!(%error, "the cgroup above the pods stays"),
+        }
     }
 
     /// A handle on a container's cgroup.

@@ -15,6 +15,7 @@ use crate::find::find_shim;
 use crate::identity;
 use crate::link::Call;
 use crate::machine::Machine;
+use crate::settings::Lifetime;
 use crate::shim::{Shim, Stage};
 use crate::watch::WatchedProcess;
 
@@ -83,6 +84,9 @@ async fn remove(machine: &Arc<Machine>, sandbox: &SandboxId) -> Result<()> {
     let what = format!("the removal of pod {sandbox}");
     let work = move |machine: &Machine| {
         cgroup::remove(&machine.pod_group(&pod)?)?;
+        if machine.settings.lifetime == Lifetime::WithRuntime {
+            machine.remove_parent_group();
+        }
         files::remove_pod(&machine.directories, &pod)
     };
     machine.blocking(what, work).await

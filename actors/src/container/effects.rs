@@ -12,8 +12,8 @@ use mainstay_messages::event::{Event, Seq, What};
 use mainstay_messages::router::{Child, Deregister, ExitReceipt, TaskKey};
 use mainstay_messages::sandbox::AdmitContainer;
 use mainstay_messages::supervisor::{
-    CreateTask, DeleteTask, MeasureTask, QueryTask, ReopenTaskLog, ResizeTask, SignalScope, SignalTask, StartExecTask,
-    StartTask,
+    CreateTask, DeleteTask, MeasureTask, QueryTask, ReopenTaskLog, ResizeTask, SignalScope, SignalTask,
+    StartExecTask, StartTask,
 };
 use mainstay_messages::{ContainerId, Error, ExecId, Result, Signal, Timestamp};
 
@@ -103,7 +103,12 @@ impl Container {
         match what {
             Ask::Admit => {
                 let message = Routed(AdmitContainer { sandbox, container: id });
-                let asked = ask(self.links.admit.clone(), message, format!("the admission of {whom}"), ADMIT_TIMEOUT_MS);
+                let asked = ask(
+                    self.links.admit.clone(),
+                    message,
+                    format!("the admission of {whom}"),
+                    ADMIT_TIMEOUT_MS,
+                );
                 self.later(asked.map(Input::Admitted), ctx);
             }
             Ask::Create => match self.world.publisher.directory().sandbox(&sandbox) {
@@ -120,8 +125,12 @@ impl Container {
             },
             Ask::Start => {
                 let message = StartTask { sandbox, container: id };
-                let asked =
-                    ask(supervisor.start_task.clone(), message, format!("the start of {whom}"), START_TIMEOUT_MS);
+                let asked = ask(
+                    supervisor.start_task.clone(),
+                    message,
+                    format!("the start of {whom}"),
+                    START_TIMEOUT_MS,
+                );
                 self.later(asked.map(Input::TaskStarted), ctx);
             }
             Ask::Signal { exec, signal, scope, cause } => {
@@ -135,10 +144,14 @@ impl Container {
                 self.later(asked.map(Input::TaskDeleted), ctx);
             }
             Ask::Exec { id: exec, spec } => {
-                let message = StartExecTask { sandbox, container: record.clone(), exec: exec.clone(), spec: *spec };
+                let message =
+                    StartExecTask { sandbox, container: record.clone(), exec: exec.clone(), spec: *spec };
                 let what = format!("the start of exec {exec} in {whom}");
                 let asked = ask(supervisor.start_exec.clone(), message, what, EXEC_TIMEOUT_MS);
-                self.later(asked.map(|result| Input::ExecStarted(exec, result.map(|started| started.pid))), ctx);
+                self.later(
+                    asked.map(|result| Input::ExecStarted(exec, result.map(|started| started.pid))),
+                    ctx,
+                );
             }
             Ask::Query { exec } => {
                 let task = TaskKey { sandbox, container: id, exec: exec.clone() };
@@ -181,13 +194,18 @@ impl Container {
             }
             Forward::Measure => {
                 let what = format!("measuring {whom}");
-                let asked =
-                    ask(supervisor.measure_task, MeasureTask { sandbox, container }, what, FORWARD_TIMEOUT_MS);
+                let asked = ask(
+                    supervisor.measure_task,
+                    MeasureTask { sandbox, container },
+                    what,
+                    FORWARD_TIMEOUT_MS,
+                );
                 actix::spawn(async move {
                     let stats = asked.await;
                     match waiting {
                         Waiting::Stats(reply) => reply.send(stats),
-                        other => other.fail(Error::internal("a container actor", "the answer does not fit the call")),
+                        other => other
+                            .fail(Error::internal("a container actor", "the answer does not fit the call")),
                     }
                 });
             }

@@ -79,7 +79,10 @@ pub(crate) struct Deliver {
 pub(crate) enum Request {
     Create(Box<ContainerSpec>),
     Start,
-    Stop { signal: Option<Signal>, grace_ms: Option<u64> },
+    Stop {
+        signal: Option<Signal>,
+        grace_ms: Option<u64>,
+    },
     Kill(Signal),
     Remove(IfRunning),
     Exec(Box<ExecSpec>),

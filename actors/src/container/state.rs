@@ -2,43 +2,39 @@
 //! `removal`, `execs` and `adoption` hold the decisions of one kind each.
 
 mod adoption;
+mod draft;
 mod execs;
 mod lifecycle;
 mod removal;
 mod stop;
 #[cfg(test)]
 mod tests;
+mod vocabulary;
 
 use std::sync::Arc;
 
-use mainstay_messages::container::IfRunning;
 use mainstay_messages::error::Kind;
-use mainstay_messages::event::{Fact, Subject, What};
-use mainstay_messages::journal::{Change, Commit};
+use mainstay_messages::journal::Change;
 use mainstay_messages::process::UnknownReason;
 use mainstay_messages::record::{Activity, ContainerPhase, ContainerRecord, ContainerSnapshot};
-use mainstay_messages::router::ExitReceipt;
-use mainstay_messages::spec::{ContainerSpec, ExecSpec, WindowSize};
-use mainstay_messages::supervisor::{SignalScope, TaskKnowledge, TaskState};
-use mainstay_messages::{
-    ContainerId, Error, ExecId, Exit, ExitStatus, ProcessIdentity, Result, Signal, Timestamp,
-};
+use mainstay_messages::spec::WindowSize;
+use mainstay_messages::{ContainerId, Error, ExecId, Exit, ExitStatus, Signal, Timestamp};
 
 use crate::call::CallId;
-use crate::machine::{Durability, Machine, Now, Outcome, Plan, Write};
+use crate::machine::{Durability, Machine, Now, Outcome, Plan};
 
+pub use adoption::ADOPTED_GONE_WAIT_MS;
 pub use execs::{
     EXEC_ENDED_REMEMBERED_MAX, EXEC_HISTORY_MAX, EXEC_ORPHAN_MS, EXEC_QUERIES_MAX, EXECS_MAX, Execs,
 };
 pub use removal::{DELETE_RETRY_MAX_MS, DELETE_RETRY_MS};
 pub use stop::{KILL_RETRY_MAX_MS, KILL_RETRY_MS, STOP_ANSWER_AFTER_KILL_MS};
-pub use adoption::ADOPTED_GONE_WAIT_MS;
 
+pub use vocabulary::{Answer, Ask, Effect, ExecLore, Forward, Input, Knowledge, Wake};
+
+use draft::Draft;
 use removal::Removal;
 use stop::Stop;
-
-/// The longest time that one timer waits, in milliseconds; longer ones are set again when it is over.
-const WAKE_AFTER_MAX_MS: u64 = 3_600_000;
 
 /// A container. The diagram of its phases is in [`super`].
 ///
@@ -106,298 +102,6 @@ enum Deletion {
     Asked { failures: u32 },
     Waiting { failures: u32 },
     Done,
-}
-
-/// Whatever can happen to a container.
-#[derive(Clone, Debug)]
-pub enum Input {
-    /// Make it, or join the making of it.
-    Create {
-        /// Who asks.
-        call: CallId,
-        /// What for.
-        spec: Box<ContainerSpec>,
-    },
-    /// Let it run.
-    Start {
-        /// Who asks.
-        call: CallId,
-    },
-    /// Stop it.
-    Stop {
-        /// Who asks.
-        call: CallId,
-        /// With this signal.
-        signal: Option<Signal>,
-        /// And this time until SIGKILL.
-        grace_ms: Option<u64>,
-    },
-    /// Send it a signal.
-    Kill {
-        /// Who asks.
-        call: CallId,
-        /// Which signal.
-        signal: Signal,
-    },
-    /// Remove it.
-    Remove {
-        /// Who asks.
-        call: CallId,
-        /// And if it runs?
-        running: IfRunning,
-    },
-    /// Run another process in it.
-    Exec {
-        /// Who asks.
-        call: CallId,
-        /// The new exec's id.
-        id: ExecId,
-        /// What to run.
-        spec: Box<ExecSpec>,
-    },
-    /// Send a signal to an exec.
-    KillExec {
-        /// Who asks.
-        call: CallId,
-        /// Which exec.
-        id: ExecId,
-        /// Which signal.
-        signal: Signal,
-    },
-    /// Change the size of a terminal.
-    Resize {
-        /// Who asks.
-        call: CallId,
-        /// Which exec; none for PID 1.
-        exec: Option<ExecId>,
-        /// The new size.
-        size: WindowSize,
-    },
-    /// Open its log again.
-    ReopenLog {
-        /// Who asks.
-        call: CallId,
-    },
-    /// Measure it.
-    Measure {
-        /// Who asks.
-        call: CallId,
-    },
-    /// A process of it ended.
-    Exit {
-        /// Who reports it.
-        call: CallId,
-        /// Which exec; none for PID 1.
-        exec: Option<ExecId>,
-        /// How.
-        exit: Exit,
-    },
-    /// What the sandbox, or the shim, says about a task that an earlier actor made.
-    Adopt(Knowledge),
-    /// The sandbox's answer.
-    Admitted(Result<()>),
-    /// The shim's answer to the creation.
-    TaskCreated(Result<ProcessIdentity>),
-    /// The shim's answer to the start.
-    TaskStarted(Result<Timestamp>),
-    /// The shim's answer to the deletion.
-    TaskDeleted(Result<()>),
-    /// The shim's answer to the start of an exec: its process id.
-    ExecStarted(ExecId, Result<u32>),
-    /// The answer to a query about PID 1 or an exec.
-    Queried(Option<ExecId>, Result<TaskKnowledge>),
-    /// What the journal says about execs of earlier actors.
-    JournalSearched(Result<ExecLore>),
-    /// A timer.
-    Woke(Wake),
-    /// Go on with the removal, if nothing stands against it.
-    Dismantle,
-    /// A write that had failed is durable.
-    Written,
-}
-
-/// What is known of the task of an adopted container.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Knowledge {
-    /// Its shim knows it.
-    Task(TaskState),
-    /// Its shim answers, and does not know it.
-    NotKnown(UnknownReason),
-    /// There is no shim; exits may still be reported from its records.
-    ShimGone(UnknownReason),
-    /// Nobody answers.
-    Unreachable(String),
-}
-
-/// What the journal says about the execs of a container.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ExecLore {
-    /// Those that were started and have no terminal fact: when, and their process id.
-    pub open: Vec<(ExecId, Timestamp, Option<u32>)>,
-    /// Those that have one.
-    pub ended: Vec<ExecId>,
-}
-
-/// A timer, with what it was set for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wake {
-    /// The grace of a stop is over.
-    StopDeadline {
-        /// The deadline that it was set for.
-        deadline_ms: u64,
-    },
-    /// Kill again.
-    KillAgain {
-        /// The attempt that it follows.
-        attempt: u32,
-    },
-    /// Answer those who wait too long for a kill.
-    AnswerStops,
-    /// Ask for the deletion again.
-    DeleteAgain,
-    /// Look after execs that were not reported.
-    Orphans,
-    /// The exit of a task whose shim is gone was not reported.
-    GoneUnreported,
-}
-
-/// Whatever a container wants to have done.
-#[derive(Clone, Debug)]
-pub enum Effect {
-    /// Answer calls.
-    Answer {
-        /// Which.
-        calls: Vec<CallId>,
-        /// With what.
-        answer: Result<Answer>,
-    },
-    /// Answer calls with success if the write worked, else with the store's error.
-    Confirm {
-        /// Which.
-        calls: Vec<CallId>,
-    },
-    /// Answer the report of an exit: settled if the write worked, else pending.
-    Receipt {
-        /// Which.
-        call: CallId,
-    },
-    /// Ask another actor; the answer comes back as an input.
-    Ask(Ask),
-    /// Ask the supervisor; the answer goes to the caller.
-    Forward {
-        /// The caller.
-        call: CallId,
-        /// What is asked.
-        what: Forward,
-    },
-    /// Set a timer.
-    Wake {
-        /// When.
-        after_ms: u64,
-        /// What for.
-        wake: Wake,
-    },
-    /// Write a fact on which no state depends.
-    Note(What),
-    /// Feed an input back, after everything else.
-    Again(Input),
-    /// It is gone: readers, the router and the sandbox are told, then the calls are answered. Only if the
-    /// write worked; else the calls are answered with the store's error.
-    Retire {
-        /// Whom to answer then.
-        calls: Vec<CallId>,
-    },
-    /// It never came to be: the router is told, then the calls are answered with this error, or with that of
-    /// the store when there is none.
-    Abandon {
-        /// Whom to answer then.
-        calls: Vec<CallId>,
-        /// Why.
-        error: Option<Error>,
-    },
-}
-
-/// What is asked of others.
-#[derive(Clone, Debug)]
-pub enum Ask {
-    /// The sandbox: may it come into being?
-    Admit,
-    /// The shim: set up PID 1.
-    Create,
-    /// The shim: let it run.
-    Start,
-    /// The shim: send a signal.
-    Signal {
-        /// To an exec; none for PID 1.
-        exec: Option<ExecId>,
-        /// Which.
-        signal: Signal,
-        /// To whom.
-        scope: SignalScope,
-        /// Why, for the journal.
-        cause: &'static str,
-    },
-    /// The shim: remove the task.
-    Delete,
-    /// The shim: run an exec.
-    Exec {
-        /// Its id.
-        id: ExecId,
-        /// What to run.
-        spec: Box<ExecSpec>,
-    },
-    /// The shim: what is known of PID 1 or an exec?
-    Query {
-        /// Which exec; none for PID 1.
-        exec: Option<ExecId>,
-    },
-    /// The journal: what became of the execs of earlier actors?
-    SearchJournal,
-}
-
-/// What is passed on to the supervisor.
-#[derive(Clone, Debug)]
-pub enum Forward {
-    /// A signal, to an exec or PID 1.
-    Signal {
-        /// Which exec; none for PID 1.
-        exec: Option<ExecId>,
-        /// Which signal.
-        signal: Signal,
-    },
-    /// A new size.
-    Resize {
-        /// Which exec; none for PID 1.
-        exec: Option<ExecId>,
-        /// The size.
-        size: WindowSize,
-    },
-    /// Open the log again.
-    ReopenLog,
-    /// Measure.
-    Measure,
-}
-
-/// A good answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// Done.
-    Done,
-    /// The container is made.
-    Created(ContainerId),
-    /// The exec runs.
-    Exec(ExecId),
-    /// What became of the report of an exit.
-    Receipt(ExitReceipt),
-}
-
-/// A plan in the making.
-struct Draft {
-    before: Arc<ContainerRecord>,
-    next: State,
-    now: Now,
-    facts: Vec<Fact>,
-    effects: Vec<Effect>,
 }
 
 impl State {
@@ -502,16 +206,6 @@ impl State {
         self.record.exit.as_ref()
     }
 
-    fn draft(&self, now: Now) -> Draft {
-        Draft {
-            before: Arc::clone(&self.record),
-            next: self.clone(),
-            now,
-            facts: Vec::new(),
-            effects: Vec::new(),
-        }
-    }
-
     fn wrong_phase(&self, call: CallId, operation: &str, needed: &str) -> Outcome<Self> {
         let error = Error::WrongPhase {
             kind: Kind::Container,
@@ -578,7 +272,9 @@ impl Machine for State {
             Input::ExecStarted(id, result) => self.exec_started(&id, result, now),
             Input::KillExec { call, id, signal } => self.kill_exec(call, &id, signal),
             Input::Resize { call, exec, size } => self.resize(call, exec, size),
-            Input::ReopenLog { call } => self.forward_while_running(call, "reopening the log", Forward::ReopenLog),
+            Input::ReopenLog { call } => {
+                self.forward_while_running(call, "reopening the log", Forward::ReopenLog)
+            }
             Input::Measure { call } => self.forward_while_running(call, "measuring", Forward::Measure),
             Input::Adopt(knowledge) => self.adopt(knowledge, now),
             Input::Queried(None, result) => self.queried(result, now),
@@ -671,89 +367,14 @@ fn forward(call: CallId, what: Forward) -> Outcome<State> {
     Outcome::Accept(Plan { next: None, write: None, effects: vec![Effect::Forward { call, what }] })
 }
 
-impl Draft {
-    fn record(&mut self) -> &mut ContainerRecord {
-        Arc::make_mut(&mut self.next.record)
-    }
-
-    /// Writes the record even where it is the same: the store may not have it.
-    fn touch(&mut self) {
-        self.record();
-    }
-
-    fn subject(&self) -> Subject {
-        Subject::container(&self.before.sandbox, &self.before.id)
-    }
-
-    fn fact(&mut self, what: What) {
-        let subject = self.subject();
-        self.facts.push(Fact { at: self.now.wall, subject, what });
-    }
-
-    fn commanded(&mut self, command: &str, detail: impl Into<String>) {
-        self.fact(What::Commanded { command: command.to_owned(), detail: detail.into() });
-    }
-
-    fn exec_fact(&mut self, id: &ExecId, what: What) {
-        let subject = Subject::exec(&self.before.sandbox, &self.before.id, id);
-        self.facts.push(Fact { at: self.now.wall, subject, what });
-    }
-
-    fn effect(&mut self, effect: Effect) {
-        self.effects.push(effect);
-    }
-
-    fn ask(&mut self, ask: Ask) {
-        self.effects.push(Effect::Ask(ask));
-    }
-
-    fn wake(&mut self, after_ms: u64, wake: Wake) {
-        self.effects.push(Effect::Wake { after_ms: after_ms.min(WAKE_AFTER_MAX_MS), wake });
-    }
-
-    /// Answers, unless nobody waits.
-    fn answer(&mut self, calls: Vec<CallId>, answer: Result<Answer>) {
-        if !calls.is_empty() {
-            self.effects.push(Effect::Answer { calls, answer });
-        }
-    }
-
-    fn commit(&mut self) -> Commit {
-        let changes = match Arc::ptr_eq(&self.before, &self.next.record) {
-            true => Vec::new(),
-            false => vec![Change::PutContainer(Box::new(ContainerRecord::clone(&self.next.record)))],
-        };
-        Commit { changes, facts: std::mem::take(&mut self.facts) }
-    }
-
-    /// Changes nothing when the write fails.
-    fn or_refuse(mut self, refusal: Vec<Effect>) -> Outcome<State> {
-        let commit = self.commit();
-        self.plan(Some(Write::Refuse { commit, refusal }))
-    }
-
-    /// Changes memory even when the write fails. Without anything to write it is done at once.
-    fn go_on(mut self) -> Outcome<State> {
-        let commit = self.commit();
-        let write = (commit != Commit::default()).then_some(Write::GoOn { commit });
-        self.plan(write)
-    }
-
-    /// Changes only what the store does not know of.
-    fn in_memory(self) -> Outcome<State> {
-        self.plan(None)
-    }
-
-    fn plan(self, write: Option<Write<Effect>>) -> Outcome<State> {
-        Outcome::Accept(Plan { next: Some(self.next), write, effects: self.effects })
-    }
-}
-
 /// Whether an error says for certain that nothing was done. After any other the work may have been done.
 fn is_definite(error: &Error) -> bool {
     !matches!(
         error,
-        Error::DeadlineExceeded { .. } | Error::Unavailable { .. } | Error::Internal { .. } | Error::InProgress { .. }
+        Error::DeadlineExceeded { .. }
+            | Error::Unavailable { .. }
+            | Error::Internal { .. }
+            | Error::InProgress { .. }
     )
 }
 

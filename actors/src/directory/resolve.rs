@@ -27,8 +27,11 @@ impl Directory {
     /// unique beginning of its id.
     pub fn resolve_container(&self, text: &str) -> Result<ContainerId> {
         let names = || {
-            let pods: BTreeMap<_, _> =
-                self.sandboxes().iter().map(|pod| (pod.record.id.clone(), pod.record.name().clone())).collect();
+            let pods: BTreeMap<_, _> = self
+                .sandboxes()
+                .iter()
+                .map(|pod| (pod.record.id.clone(), pod.record.name().clone()))
+                .collect();
             let mut names = Vec::new();
             for container in self.containers(None) {
                 let (id, name) = (&container.record.id, container.record.name());
@@ -55,7 +58,8 @@ impl Directory {
                 nearest(text, self.sandboxes().into_iter().flat_map(known))
             }
             Kind::Container => {
-                let known = |c: Arc<ContainerSnapshot>| [c.record.id.to_string(), c.record.name().to_string()];
+                let known =
+                    |c: Arc<ContainerSnapshot>| [c.record.id.to_string(), c.record.name().to_string()];
                 nearest(text, self.containers(None).into_iter().flat_map(known))
             }
             Kind::Exec => None,

@@ -5,8 +5,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mainstay_messages::event::{Event, Fact, Seq};
 use mainstay_messages::Result;
+use mainstay_messages::event::{Event, Fact, Seq};
 use tokio::sync::watch;
 
 use super::state::{Pending, Read, Ring};

@@ -3,11 +3,12 @@
 
 use std::collections::VecDeque;
 
+use mainstay_messages::Timestamp;
 use mainstay_messages::event::Fact;
 use mainstay_messages::journal::{Change, Commit};
-use mainstay_messages::{Error, Timestamp};
 
-use super::{Durability, Machine, Now, Outcome, Plan, Write, merge};
+use super::driver::merge;
+use super::{Durability, Machine, Now, Outcome, Plan, Write};
 use crate::call::CallId;
 
 /// See the module.
@@ -32,7 +33,7 @@ pub(crate) enum Store {
 /// What one input came to.
 #[derive(Debug)]
 pub(crate) enum Step<E> {
-    Denied(CallId, Error),
+    Denied(CallId),
     Ignored(Option<CallId>),
     /// The effects, and whether the write before them worked.
     Did(Vec<E>, Store),
@@ -55,13 +56,18 @@ impl<M: Machine> Rig<M> {
         let position = self.queue.iter().position(|input| !self.machine.holds(input))?;
         let input = self.queue.remove(position)?;
         Some(match self.machine.decide(input, now) {
-            Outcome::Deny { call, error } => Step::Denied(call, error),
+            Outcome::Deny { call, .. } => Step::Denied(call),
             Outcome::Ignore { call, .. } => Step::Ignored(call),
             Outcome::Accept(Plan { next, write, effects }) => self.accept(next, write, effects),
         })
     }
 
-    fn accept(&mut self, next: Option<M>, write: Option<Write<M::Effect>>, effects: Vec<M::Effect>) -> Step<M::Effect> {
+    fn accept(
+        &mut self,
+        next: Option<M>,
+        write: Option<Write<M::Effect>>,
+        effects: Vec<M::Effect>,
+    ) -> Step<M::Effect> {
         let (commit, refusal) = match write {
             None => {
                 self.machine = next.unwrap_or_else(|| self.machine.clone());

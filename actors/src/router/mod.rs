@@ -13,46 +13,37 @@
 //! object, and never decides what an object does. Registration comes before anything runs, so an exit always
 //! finds its container, a tombstone or a parking place.
 
+mod exits;
 mod recover;
 mod restart;
 mod route;
 pub mod state;
 
 use std::collections::HashMap;
-use std::time::Duration;
 
-use actix::fut::wrap_future;
-use actix::{Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler};
+use actix::{Actor, Addr, AsyncContext, Context, Handler};
 use mainstay_messages::error::Kind;
-use mainstay_messages::event::{Fact, Subject, What};
-use mainstay_messages::journal::Commit;
 use mainstay_messages::record::{ContainerRecord, SandboxRecord};
-use mainstay_messages::router::{
-    Child, CreateContainer, Deregister, ExitReceipt, RunSandbox, ShimDied, TaskExited, TaskKey,
-};
-use mainstay_messages::supervisor::QueryTask;
-use mainstay_messages::{ContainerId, Error, Exit, Result, SandboxId};
+use mainstay_messages::router::{Child, CreateContainer, Deregister, RunSandbox, ShimDied};
+use mainstay_messages::{ContainerId, Error, Result, SandboxId};
 
 pub use recover::Recover;
+pub(crate) use route::AdoptContainer;
 #[cfg(feature = "faults")]
 pub use route::{PoisonContainer, PoisonSandbox};
 pub use route::{Routable, Routed};
-pub(crate) use route::AdoptContainer;
 
-use crate::call::{Handover, Inbox, Reply, ask};
+use crate::call::{Handover, Inbox, Reply};
 use crate::container::{self, CONTAINER_INBOX_MAX, CONTAINER_INBOX_RESERVED, Container};
-use crate::machine::COMMIT_TIMEOUT_MS;
 use crate::sandbox::{self, SANDBOX_INBOX_MAX, SANDBOX_INBOX_RESERVED, Sandbox};
 use crate::ticket::Ticket;
 use crate::world::World;
 use route::private::{Passed, ToContainer, ToSandbox};
 use route::{Absence, Delivery, Rank, Target};
-use state::{Exits, Fate, Life, NameKey, Registry, Repetition, Verdict};
+use state::{Exits, Life, NameKey, Registry};
 
 /// The most sandboxes.
 pub const SANDBOXES_MAX: usize = 16_384;
-/// Time between looks at parked exits, in milliseconds.
-const PARK_CHECK_MS: u64 = 1_000;
 /// Time for the supervisor to say what it knows of a process, in milliseconds.
 pub(crate) const QUERY_TIMEOUT_MS: u64 = 10_000;
 /// Messages that wait for the router without their senders having to wait as well.
@@ -142,15 +133,6 @@ impl Router {
         link
     }
 
-    /// Exits that came before the container was registered reach it now.
-    fn deliver_parked(&mut self, id: &ContainerId) {
-        let Some(link) = self.containers.get(id) else { return };
-        for (task, exit) in self.exits.claim(id) {
-            self.world.note_now(subject_of(&task), What::ExitDelivered);
-            link.addr.do_send(exit_call(task, exit, None));
-        }
-    }
-
     fn make_sandbox(&mut self, record: SandboxRecord, ctx: &mut Context<Self>) -> Link<Sandbox> {
         let name = NameKey::Sandbox(record.name().clone());
         self.registry.register(Child::Sandbox(record.id.clone()), Some(name), None);
@@ -199,53 +181,6 @@ impl Router {
             Child::Sandbox(id) => directory.not_found(Kind::Sandbox, id.as_str()),
             Child::Container(id) => directory.not_found(Kind::Container, id.as_str()),
         })
-    }
-
-    /// Asks the supervisor about a parked exit.
-    fn ask_about(&mut self, task: TaskKey, ctx: &mut Context<Self>) {
-        let what = format!("what is known of container {} of pod {}", task.container, task.sandbox);
-        let query = QueryTask { task: task.clone() };
-        let asked = ask(self.world.supervisor.query_task.clone(), query, what, QUERY_TIMEOUT_MS);
-        let answered = wrap_future::<_, Self>(asked).map(move |answer, act, ctx| {
-            let now_ms = act.world.now().mono_ms;
-            if let Verdict::Unclaimed(exit) = act.exits.answered(&task, &answer, now_ms) {
-                act.write_unclaimed(task, exit, ctx);
-            }
-        });
-        ctx.spawn(answered);
-    }
-
-    /// Only when the fact is durable does the shim hear that it may forget the exit.
-    fn write_unclaimed(&mut self, task: TaskKey, exit: Exit, ctx: &mut Context<Self>) {
-        tracing::warn!(container = %task.container, sandbox = %task.sandbox, %exit, "nobody claims this exit");
-        let at = self.world.ports.clock.now();
-        let fact = Fact { at, subject: subject_of(&task), what: What::ExitUnclaimed { exit } };
-        let commit = Commit { changes: Vec::new(), facts: vec![fact] };
-        let what = "the store's answer to a commit of the router".to_owned();
-        let written = ask(self.world.journal.clone(), commit, what, COMMIT_TIMEOUT_MS);
-        let ended = wrap_future::<_, Self>(written).map(move |result, act, _ctx| {
-            let now_ms = act.world.now().mono_ms;
-            act.exits.written(&task, &result, now_ms);
-            if result.is_ok() {
-                act.world.counters.unclaimed.add();
-            }
-        });
-        ctx.spawn(ended);
-    }
-
-    fn watch_parked(&mut self, ctx: &mut Context<Self>) {
-        if self.watch == Watch::Set {
-            return;
-        }
-        self.watch = Watch::Set;
-        ctx.run_later(Duration::from_millis(PARK_CHECK_MS), |act, ctx| {
-            act.watch = Watch::Off;
-            let due = act.exits.due(act.world.now().mono_ms);
-            due.into_iter().for_each(|task| act.ask_about(task, ctx));
-            if act.exits.is_waiting() {
-                act.watch_parked(ctx);
-            }
-        });
     }
 }
 
@@ -372,57 +307,23 @@ impl<M: Routable> Handler<Routed<M>> for Router {
         let rank = message.rank();
         match message.target() {
             Target::Sandbox(id) => match self.sandboxes.get(id) {
-                Some(link) => self.pass(link, rank, SANDBOX_INBOX, move |reply| match message.deliver(reply) {
-                    Delivery::Sandbox(ToSandbox(deliver)) => deliver,
-                    Delivery::Container(_) => unreachable!("a message for a sandbox is delivered to one"),
-                }),
+                Some(link) => {
+                    self.pass(link, rank, SANDBOX_INBOX, move |reply| match message.deliver(reply) {
+                        Delivery::Sandbox(ToSandbox(deliver)) => deliver,
+                        Delivery::Container(_) => unreachable!("a message for a sandbox is delivered to one"),
+                    })
+                }
                 None => Handover::answer(self.absent(&message)),
             },
             Target::Container(id) => match self.containers.get(id) {
-                Some(link) => self.pass(link, rank, CONTAINER_INBOX, move |reply| match message.deliver(reply) {
-                    Delivery::Container(ToContainer(deliver)) => deliver,
-                    Delivery::Sandbox(_) => unreachable!("a message for a container is delivered to one"),
-                }),
+                Some(link) => {
+                    self.pass(link, rank, CONTAINER_INBOX, move |reply| match message.deliver(reply) {
+                        Delivery::Container(ToContainer(deliver)) => deliver,
+                        Delivery::Sandbox(_) => unreachable!("a message for a container is delivered to one"),
+                    })
+                }
                 None => Handover::answer(self.absent(&message)),
             },
-        }
-    }
-}
-
-impl Handler<TaskExited> for Router {
-    type Result = Handover<ExitReceipt>;
-
-    fn handle(&mut self, TaskExited { task, exit }: TaskExited, ctx: &mut Context<Self>) -> Self::Result {
-        if let Some(link) = self.containers.get(&task.container) {
-            let addr = link.addr.clone();
-            return Handover::pass(move |to| addr.do_send(exit_call(task, exit, Some(Reply::new(to, None)))));
-        }
-        if self.registry.life(&Child::Container(task.container.clone())).is_some() {
-            // Its actor is being started again.
-            return Handover::answer(ExitReceipt::Pending);
-        }
-        let subject = subject_of(&task);
-        let counters = &self.world.counters;
-        match self.exits.take(task, exit, self.world.now().mono_ms) {
-            Fate::Parked(repetition) => {
-                if repetition == Repetition::First {
-                    counters.parked.add();
-                    self.world.note_now(subject, What::ExitParked);
-                }
-                self.watch_parked(ctx);
-                Handover::answer(ExitReceipt::Pending)
-            }
-            Fate::NoRoom { ask } => {
-                ask.into_iter().for_each(|oldest| self.ask_about(oldest, ctx));
-                Handover::answer(ExitReceipt::Pending)
-            }
-            Fate::Absorbed(repetition, why) => {
-                counters.absorbed.add();
-                if repetition == Repetition::First {
-                    self.world.note_now(subject, What::ExitAbsorbed { reason: why.to_owned() });
-                }
-                Handover::answer(ExitReceipt::Settled)
-            }
         }
     }
 }
@@ -475,18 +376,4 @@ fn failing(child: &Child, life: Life) -> Error {
         Life::Resting => "it failed too often; it is started again in about a minute",
     };
     Error::internal(what, reason)
-}
-
-fn exit_call(task: TaskKey, exit: Exit, reply: Option<Reply<ExitReceipt>>) -> container::Deliver {
-    let request = container::Request::Exit(task.exec.clone(), exit);
-    let reply = reply.unwrap_or_else(|| Reply::new(None, None));
-    container::Deliver { request, waiting: container::Waiting::Receipt(reply, task.exec) }
-}
-
-fn subject_of(task: &TaskKey) -> Subject {
-    Subject {
-        sandbox: Some(task.sandbox.clone()),
-        container: Some(task.container.clone()),
-        exec: task.exec.clone(),
-    }
 }

@@ -40,7 +40,8 @@ impl Handler<Recover> for Router {
         for record in &loaded.containers {
             containers.entry(record.sandbox.clone()).or_default().insert(record.id.clone());
         }
-        let sandboxes: BTreeSet<SandboxId> = loaded.sandboxes.iter().map(|record| record.id.clone()).collect();
+        let sandboxes: BTreeSet<SandboxId> =
+            loaded.sandboxes.iter().map(|record| record.id.clone()).collect();
         // Containers first, so that their sandboxes find them.
         for record in loaded.containers {
             self.recover_container(record, &sandboxes, ctx);
@@ -70,7 +71,12 @@ impl Router {
         link.addr.do_send(sandbox::Deliver { request, waiting: sandbox::Waiting::Nobody });
     }
 
-    fn recover_container(&mut self, record: ContainerRecord, sandboxes: &BTreeSet<SandboxId>, ctx: &mut Context<Self>) {
+    fn recover_container(
+        &mut self,
+        record: ContainerRecord,
+        sandboxes: &BTreeSet<SandboxId>,
+        ctx: &mut Context<Self>,
+    ) {
         let (id, sandbox) = (record.id.clone(), record.sandbox.clone());
         let name = NameKey::Container(sandbox.clone(), record.name().clone());
         self.registry.register(Child::Container(id.clone()), Some(name), Some(sandbox.clone()));
@@ -89,7 +95,8 @@ impl Router {
         tracing::error!(%kind, id, reason, "a row of the store cannot be read");
         let Ok(name) = id.parse() else { return };
         let now = self.world.ports.clock.now();
-        match (kind, id.parse::<SandboxId>(), id.parse::<ContainerId>(), UNKNOWN_SANDBOX.parse::<SandboxId>()) {
+        match (kind, id.parse::<SandboxId>(), id.parse::<ContainerId>(), UNKNOWN_SANDBOX.parse::<SandboxId>())
+        {
             (Kind::Sandbox, Ok(id), ..) => {
                 let mut record = SandboxRecord::intent(id.clone(), SandboxSpec::new(name), now);
                 record.phase = SandboxPhase::Unknown;
@@ -102,7 +109,8 @@ impl Router {
             }
             (Kind::Container, _, Ok(id), Ok(sandbox)) => {
                 let spec = ContainerSpec::new(name, [""; 0]);
-                let mut record = ContainerRecord::intent(id.clone(), sandbox.clone(), spec, PathBuf::new(), now);
+                let mut record =
+                    ContainerRecord::intent(id.clone(), sandbox.clone(), spec, PathBuf::new(), now);
                 record.phase = ContainerPhase::Unknown;
                 self.registry.register(Child::Container(id), None, Some(sandbox));
                 self.start_container(container::state::State::damaged(record), 0, ctx);

@@ -18,8 +18,8 @@ use crate::container::state::Knowledge;
 use crate::container::{self, Container};
 use crate::machine::backoff_ms;
 use crate::router::state::Loss;
-use crate::sandbox::state::HowDown;
 use crate::sandbox;
+use crate::sandbox::state::HowDown;
 use crate::world::World;
 
 /// Time from a failed attempt to read a record, or to ask about a task, to the next one, in milliseconds;
@@ -36,7 +36,11 @@ impl Handler<ChildLost> for Router {
             Loss::Stale => {}
             Loss::Restart { count } => self.restart(child, count, ctx),
             Loss::Rest { for_ms } => {
-                tracing::error!(?child, for_ms, "this actor fails again and again; it is left alone for a while");
+                tracing::error!(
+                    ?child,
+                    for_ms,
+                    "this actor fails again and again; it is left alone for a while"
+                );
                 self.unlink(&child);
                 self.show_as_unknown(&child);
                 ctx.run_later(Duration::from_millis(for_ms), move |act, ctx| {

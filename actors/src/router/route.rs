@@ -3,8 +3,8 @@
 
 use actix::Message;
 use mainstay_messages::container::{
-    KillContainer, KillExec, MeasureContainer, RemoveContainer, ReopenLog, ResizeTerminal, StartContainer, StartExec,
-    StopContainer,
+    KillContainer, KillExec, MeasureContainer, RemoveContainer, ReopenLog, ResizeTerminal, StartContainer,
+    StartExec, StopContainer,
 };
 use mainstay_messages::sandbox::{AdmitContainer, MeasureSandbox, RemoveSandbox, StopSandbox};
 use mainstay_messages::supervisor::{SandboxStats, Stats};
@@ -88,7 +88,10 @@ pub(crate) mod private {
         /// The answer when its target is not there, if that is a good one.
         fn when_absent(&self, absence: Absence) -> Option<Self::Answer>;
         /// The call.
-        #[allow(private_interfaces, reason = "the trait is closed; nobody outside can call or implement this")]
+        #[allow(
+            private_interfaces,
+            reason = "the trait is closed; nobody outside can call or implement this"
+        )]
         fn deliver(self, reply: Reply<Result<Self::Answer>>) -> Delivery;
     }
 
@@ -119,7 +122,10 @@ macro_rules! routable {
                 absent(absence)
             }
 
-            #[allow(private_interfaces, reason = "the trait is closed; nobody outside can call or implement this")]
+            #[allow(
+                private_interfaces,
+                reason = "the trait is closed; nobody outside can call or implement this"
+            )]
             fn deliver(self, $reply: Reply<Result<$answer>>) -> Delivery {
                 let $this = self;
                 $deliver

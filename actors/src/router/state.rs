@@ -93,8 +93,14 @@ impl Registry {
         if let Some(name) = &name {
             self.names.insert(name.clone(), child.clone());
         }
-        let entry =
-            Entry { name, sandbox, generation: 0, restarts: VecDeque::new(), restarted: 0, life: Life::Running };
+        let entry = Entry {
+            name,
+            sandbox,
+            generation: 0,
+            restarts: VecDeque::new(),
+            restarted: 0,
+            life: Life::Running,
+        };
         self.children.insert(child, entry);
     }
 

@@ -122,16 +122,19 @@ impl Sandbox {
             }
             Ask::StopShim => {
                 let what = format!("the end of the shim of pod {sandbox}");
-                let asked = ask(supervisor.stop_shim.clone(), StopShim { sandbox }, what, STOP_SHIM_TIMEOUT_MS);
+                let asked =
+                    ask(supervisor.stop_shim.clone(), StopShim { sandbox }, what, STOP_SHIM_TIMEOUT_MS);
                 self.later(asked.map(Input::ShimStopped), ctx);
             }
             Ask::StopContainers { grace_ms } => {
-                let stops: Vec<_> = containers.into_iter().map(|id| self.stop_container(id, grace_ms)).collect();
+                let stops: Vec<_> =
+                    containers.into_iter().map(|id| self.stop_container(id, grace_ms)).collect();
                 self.later(join_all(stops).map(|_| Input::ContainersStopped), ctx);
             }
             Ask::RemoveContainers => {
                 let to = &self.links.remove_container;
-                let removals: Vec<_> = containers.into_iter().map(|id| remove_container(to.clone(), id)).collect();
+                let removals: Vec<_> =
+                    containers.into_iter().map(|id| remove_container(to.clone(), id)).collect();
                 let removed = join_all(removals).map(|results| results.into_iter().collect::<Result<()>>());
                 self.later(removed.map(Input::ContainersRemoved), ctx);
             }
@@ -152,7 +155,8 @@ impl Sandbox {
     /// Waits for a container's end no longer than its grace and its kill may take.
     fn stop_container(&self, id: ContainerId, grace_ms: Option<u64>) -> impl Future<Output = ()> + use<> {
         let to = self.links.stop_container.clone();
-        let own = self.world.publisher.directory().container(&id).and_then(|shown| shown.record.spec.stop_grace_ms);
+        let own =
+            self.world.publisher.directory().container(&id).and_then(|shown| shown.record.spec.stop_grace_ms);
         let grace = grace_ms.or(own).unwrap_or(STOP_GRACE_DEFAULT_MS);
         let limit_ms = grace.saturating_add(STOP_ANSWER_AFTER_KILL_MS + STOP_SLACK_MS);
         async move {
@@ -181,7 +185,8 @@ impl Sandbox {
 
 async fn remove_container(to: Recipient<Routed<RemoveContainer>>, id: ContainerId) -> Result<()> {
     let what = format!("the removal of container {id}");
-    reach(to, Routed(RemoveContainer { container: id, running: IfRunning::Kill }), what, REMOVE_TIMEOUT_MS).await
+    reach(to, Routed(RemoveContainer { container: id, running: IfRunning::Kill }), what, REMOVE_TIMEOUT_MS)
+        .await
 }
 
 /// Asks a container; tries again while its actor is being started again or has no room.

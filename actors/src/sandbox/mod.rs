@@ -72,7 +72,9 @@ pub(crate) struct Deliver {
 pub(crate) enum Request {
     Run(Box<SandboxSpec>),
     Admit(ContainerId),
-    Stop { grace_ms: Option<u64> },
+    Stop {
+        grace_ms: Option<u64>,
+    },
     Remove,
     Measure,
     ContainerGone(ContainerId),

@@ -2,30 +2,33 @@
 //! and undo, `adoption` what happens to one that was found in the store.
 
 mod adoption;
+mod draft;
 mod teardown;
 #[cfg(test)]
 mod tests;
+mod vocabulary;
 
 use std::collections::BTreeSet;
 use std::mem::take;
 use std::sync::Arc;
 
 use mainstay_messages::error::Kind;
-use mainstay_messages::event::{Fact, Subject, What};
-use mainstay_messages::journal::{Change, Commit};
+use mainstay_messages::event::What;
+use mainstay_messages::journal::Change;
 use mainstay_messages::record::{Activity, SandboxPhase, SandboxRecord, SandboxSnapshot, ShimRecord};
 use mainstay_messages::spec::SandboxSpec;
-use mainstay_messages::supervisor::Adopted;
-use mainstay_messages::{ContainerId, Error, Result, SandboxId, Timestamp};
+use mainstay_messages::{ContainerId, Error, Result, Timestamp};
 
 use crate::call::CallId;
-use crate::container::state::Knowledge;
-use crate::machine::{Durability, Machine, Now, Outcome, Plan, Write};
+use crate::machine::{Durability, Machine, Now, Outcome, Plan};
 
 pub use adoption::{ADOPT_RETRY_MAX_MS, ADOPT_RETRY_MS, HowDown};
 pub use teardown::{TEARDOWN_RETRY_MAX_MS, TEARDOWN_RETRY_MS};
 
+pub use vocabulary::{Answer, Ask, Effect, Input};
+
 use adoption::Adoption;
+use draft::Draft;
 use teardown::Pace;
 
 /// The most containers of one sandbox.
@@ -97,149 +100,6 @@ enum Work {
     RemoveContainers,
     /// The shim once more, in case that a container of it was still there.
     ClearUp,
-}
-
-/// Whatever can happen to a sandbox.
-#[derive(Clone, Debug)]
-pub enum Input {
-    /// Make it, or join the making of it.
-    Run {
-        /// Who asks.
-        call: CallId,
-        /// What for.
-        spec: Box<SandboxSpec>,
-    },
-    /// May this container come into being?
-    Admit {
-        /// Who asks.
-        call: CallId,
-        /// Which.
-        container: ContainerId,
-    },
-    /// Stop it.
-    Stop {
-        /// Who asks.
-        call: CallId,
-        /// With this grace.
-        grace_ms: Option<u64>,
-    },
-    /// Remove it.
-    Remove {
-        /// Who asks.
-        call: CallId,
-    },
-    /// Measure it.
-    Measure {
-        /// Who asks.
-        call: CallId,
-    },
-    /// A container of it is gone.
-    ContainerGone(ContainerId),
-    /// Its shim died.
-    ShimDied(String),
-    /// It was found in the store.
-    Recover,
-    /// The supervisor's answer to the launch.
-    Launched(Result<ShimRecord>),
-    /// All containers have answered.
-    ContainersStopped,
-    /// All containers have answered.
-    ContainersRemoved(Result<()>),
-    /// The supervisor's answer.
-    ShimStopped(Result<()>),
-    /// The supervisor's answer.
-    Adopted(Result<Adopted>),
-    /// Time for the next attempt of work that failed so many times.
-    WorkAgain(u32),
-    /// Time for the next attempt to find the shim.
-    AdoptAgain,
-    /// Do what comes next.
-    Proceed,
-    /// A write that had failed is durable.
-    Written,
-}
-
-/// Whatever a sandbox wants to have done.
-#[derive(Clone, Debug)]
-pub enum Effect {
-    /// Answer calls.
-    Answer {
-        /// Which.
-        calls: Vec<CallId>,
-        /// With what.
-        answer: Result<Answer>,
-    },
-    /// Ask another actor; the answer comes back as an input.
-    Ask(Ask),
-    /// Measure the shim; the answer goes to the caller.
-    Measure {
-        /// The caller.
-        call: CallId,
-    },
-    /// Tell containers what is known of their tasks.
-    Tell(Vec<(ContainerId, Knowledge)>),
-    /// Feed an input back after a time.
-    Wake {
-        /// When.
-        after_ms: u64,
-        /// What.
-        input: Input,
-    },
-    /// Write a fact on which no state depends.
-    Note(What),
-    /// Feed an input back, after everything else.
-    Again(Input),
-    /// It is gone: readers and the router are told, then calls are answered. Only if the write worked; else
-    /// they are answered with the store's error.
-    Retire {
-        /// Who made it and hears of the failure.
-        runners: Vec<CallId>,
-        /// Why it could not be made.
-        failure: Option<Error>,
-        /// Who wanted it to be gone.
-        content: Vec<CallId>,
-    },
-    /// Its record could not be written: the router is told, then the calls are answered with the store's error.
-    Abandon {
-        /// Whom to answer then.
-        calls: Vec<CallId>,
-    },
-}
-
-/// What is asked of others.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ask {
-    /// The supervisor: start a shim.
-    Launch,
-    /// The supervisor: find the shim.
-    Adopt,
-    /// The supervisor: end the shim.
-    StopShim,
-    /// All containers: stop.
-    StopContainers {
-        /// With this grace.
-        grace_ms: Option<u64>,
-    },
-    /// All containers: go.
-    RemoveContainers,
-}
-
-/// A good answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// Done.
-    Done,
-    /// The sandbox is ready.
-    Ready(SandboxId),
-}
-
-/// A plan in the making.
-struct Draft {
-    before: Arc<SandboxRecord>,
-    next: State,
-    now: Now,
-    facts: Vec<Fact>,
-    effects: Vec<Effect>,
 }
 
 impl State {
@@ -333,10 +193,6 @@ impl State {
         self.record.phase
     }
 
-    fn draft(&self, now: Now) -> Draft {
-        Draft { before: Arc::clone(&self.record), next: self.clone(), now, facts: Vec::new(), effects: Vec::new() }
-    }
-
     fn terminating(&self) -> Error {
         Error::Terminating { kind: Kind::Sandbox, id: self.id() }
     }
@@ -387,7 +243,9 @@ impl State {
 
     fn in_progress(&self) -> Error {
         match self.activity() {
-            Some(Activity { operation, step, since }) => Error::InProgress { id: self.id(), operation, step, since },
+            Some(Activity { operation, step, since }) => {
+                Error::InProgress { id: self.id(), operation, step, since }
+            }
             None => self.terminating(),
         }
     }
@@ -514,7 +372,11 @@ impl Machine for State {
     fn holds(&self, input: &Input) -> bool {
         let command = matches!(
             input,
-            Input::Run { .. } | Input::Admit { .. } | Input::Stop { .. } | Input::Remove { .. } | Input::Measure { .. }
+            Input::Run { .. }
+                | Input::Admit { .. }
+                | Input::Stop { .. }
+                | Input::Remove { .. }
+                | Input::Measure { .. }
         );
         command && matches!(self.adoption, Adoption::Waiting { .. }) && self.standing == Standing::Recorded
     }
@@ -532,71 +394,5 @@ impl Machine for State {
             Standing::Recorded => Change::PutSandbox(Box::new(SandboxRecord::clone(&self.record))),
             Standing::Proposed | Standing::Deleted => Change::DeleteSandbox(self.record.id.clone()),
         }
-    }
-}
-
-impl Draft {
-    fn record(&mut self) -> &mut SandboxRecord {
-        Arc::make_mut(&mut self.next.record)
-    }
-
-    fn fact(&mut self, what: What) {
-        self.facts.push(Fact { at: self.now.wall, subject: Subject::sandbox(&self.before.id), what });
-    }
-
-    fn commanded(&mut self, command: &str, detail: impl Into<String>) {
-        self.fact(What::Commanded { command: command.to_owned(), detail: detail.into() });
-    }
-
-    fn not_ready(&mut self, reason: String) {
-        self.fact(What::SandboxNotReady { reason: reason.clone() });
-        let record = self.record();
-        record.phase = SandboxPhase::NotReady;
-        record.reason = Some(reason);
-    }
-
-    fn effect(&mut self, effect: Effect) {
-        self.effects.push(effect);
-    }
-
-    fn ask(&mut self, ask: Ask) {
-        self.effects.push(Effect::Ask(ask));
-    }
-
-    /// Answers, unless nobody waits.
-    fn answer(&mut self, calls: Vec<CallId>, answer: Result<Answer>) {
-        if !calls.is_empty() {
-            self.effects.push(Effect::Answer { calls, answer });
-        }
-    }
-
-    fn commit(&mut self) -> Commit {
-        let changes = match Arc::ptr_eq(&self.before, &self.next.record) {
-            true => Vec::new(),
-            false => vec![Change::PutSandbox(Box::new(SandboxRecord::clone(&self.next.record)))],
-        };
-        Commit { changes, facts: take(&mut self.facts) }
-    }
-
-    /// Changes nothing when the write fails.
-    fn or_refuse(mut self, refusal: Vec<Effect>) -> Outcome<State> {
-        let commit = self.commit();
-        self.plan(Some(Write::Refuse { commit, refusal }))
-    }
-
-    /// Changes memory even when the write fails. Without anything to write it is done at once.
-    fn go_on(mut self) -> Outcome<State> {
-        let commit = self.commit();
-        let write = (commit != Commit::default()).then_some(Write::GoOn { commit });
-        self.plan(write)
-    }
-
-    /// Changes only what the store does not know of.
-    fn in_memory(self) -> Outcome<State> {
-        self.plan(None)
-    }
-
-    fn plan(self, write: Option<Write<Effect>>) -> Outcome<State> {
-        Outcome::Accept(Plan { next: Some(self.next), write, effects: self.effects })
     }
 }

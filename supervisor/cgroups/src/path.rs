@@ -103,6 +103,11 @@ impl CgroupPath {
         CgroupPath::parse(&format!("{self}/{name}"))
     }
 
+    /// The path above this one; none when that is the root.
+    pub fn parent(&self) -> Option<Self> {
+        self.0.parent().filter(|path| !path.as_os_str().is_empty()).map(|path| CgroupPath(path.to_path_buf()))
+    }
+
     /// The path from the top of a hierarchy, without the leading `/`.
     pub fn relative(&self) -> &Path {
         &self.0

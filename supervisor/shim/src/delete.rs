@@ -77,13 +77,20 @@ async fn remove_container(shim: &Shim, container: &Container) -> Result<(), Fail
     Ok(())
 }
 
-/// Forgets an exec whose exit has been acknowledged.
-pub(crate) fn forget_exec(shim: &Shim, key: &ProcessKey) {
-    let (Some(exec), Ok(container)) = (&key.exec, shim.container(&key.container)) else { return };
-    if container.process(key).is_ok_and(|process| process.exit().is_some()) {
-        container.remove_exec(exec);
-        remove_file(&crate::exit_record::exit_record_path(&shim.arguments.directory, key));
+/// Forgets an exec whose exit has been acknowledged, once its output has been delivered too: an exec may end, and
+/// its exit be journalled, before whoever asked for it has opened its streams.
+pub(crate) fn forget_exec(shim: &Rc<Shim>, key: &ProcessKey) {
+    let (Some(exec), Ok(container)) = (key.exec.clone(), shim.container(&key.container)) else { return };
+    let Ok(process) = container.process(key) else { return };
+    if process.exit().is_none() {
+        return;
     }
+    let record = crate::exit_record::exit_record_path(&shim.arguments.directory, key);
+    remove_file(&record);
+    tokio::task::spawn_local(async move {
+        process.output.over().await;
+        container.remove_exec(&exec);
+    });
 }
 
 /// Kills everything in the pod and removes its cgroups, for a bounded time.

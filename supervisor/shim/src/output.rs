@@ -73,6 +73,8 @@ pub(crate) struct Output {
     phase: Cell<Phase>,
     /// Told when a client has come, gone or caught up, and when the process has ended.
     changed: Notify,
+    /// Told when the streams are over.
+    over: Notify,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +128,16 @@ impl Output {
             sources: RefCell::default(),
             phase: Cell::new(phase),
             changed: Notify::new(),
+            over: Notify::new(),
         })
+    }
+
+    /// Waits until the last of the output is delivered, or its time for a client to come is up.
+    pub(crate) async fn over(&self) {
+        while self.phase.get() != Phase::Over {
+            // There is one thread, so nothing happens between the look and the wait.
+            self.over.notified().await;
+        }
     }
 
     /// Gives it a log file.
@@ -217,6 +228,7 @@ impl Output {
             client.end();
         }
         self.changed.notify_one();
+        self.over.notify_waiters();
     }
 
     /// Reads up to `limit` bytes from a source and delivers them.

@@ -135,6 +135,13 @@ fn mount_shm(path: PathBuf) -> Result<PathBuf, Failure> {
 }
 
 impl Pod {
+    /// Lets go of its `/dev/shm`, so that the directory below it can be removed. Containers that have it keep it.
+    pub(crate) fn unmount_shm(&self) {
+        if let Err(error) = unmount(&self.shm, UnmountFlags::DETACH) {
+            crate::logger::warning!("{:?} stays mounted: {error}", self.shm);
+        }
+    }
+
     fn answer(&self) -> wire::CreatePodResponse {
         let held = [
             ("network", &self.namespaces.network),

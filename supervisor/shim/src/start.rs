@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures::stream;
-use mainstay_cgroups::Layout;
+use mainstay_cgroups::{Cgroup, CgroupError, Layout};
 use mainstay_task_api::extension::create_extension;
 use mainstay_task_api::{TASK_V2_SERVICE, TASK_V3_SERVICE, task_v2};
 use rustix::mount::{MountPropagationFlags, mount_change};
@@ -157,6 +157,16 @@ async fn end_with_daemon(shim: &Rc<Shim>) {
     logger::note!("the daemon is gone, everything ends");
     shim.close();
     delete::end_pod(shim).await;
+    if let Some(pod) = &*shim.pod.borrow() {
+        pod.unmount_shm();
+    }
+    // The cgroup above was that daemon's own. It goes with the last of its pods.
+    if let Some(above) = shim.pod_cgroup().parent() {
+        match Cgroup::open(&shim.layout, &above).remove() {
+            Ok(()) | Err(CgroupError::Busy { .. } | CgroupError::NotFound { .. }) => {}
+            Err(error) => logger::warning!("the cgroup {above} stays: {}", Chain(&error)),
+        }
+    }
     match std::fs::remove_dir_all(&shim.arguments.directory) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             logger::error!("{:?} stays: {error}", shim.arguments.directory);

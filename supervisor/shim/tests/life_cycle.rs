@@ -391,3 +391,20 @@ async fn a_creation_that_hangs_is_ended_and_harms_nothing_else() {
     println!("{error}");
     assert!(!v2_directory_exists(&rig, &frozen));
 }
+
+#[tokio::test]
+async fn an_overlay_root_keeps_what_is_written_in_its_layer_alone() {
+    if !possible() {
+        return;
+    }
+    let rig = Rig::start().await;
+    let layer = rig.scratch().join("layer");
+    let plan = Plan { args: &["sh", "-c", "echo new > /etc/note"], layer: Some(&layer), ..Plan::default() };
+    let id = rig.run(&plan).await;
+    assert_eq!(rig.wait(&id, "").await, 0);
+    assert_eq!(std::fs::read(layer.join("upper/etc/note")).expect("written"), b"new\n");
+    assert!(!rig.rootfs.join("etc/note").exists());
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("readable");
+    assert!(!mounts.contains(&rig.bundle(&id).display().to_string()), "its root is mounted on the host");
+    rig.delete(&id, "").await.expect("deleted");
+}

@@ -1,5 +1,6 @@
 //! The commands about the tasks of a pod: each is handed to the pod's shim, or done directly where there is none.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use actix::{Handler, ResponseFuture};
@@ -57,11 +58,20 @@ impl Handler<DeleteTask> for ShimSupervisor {
 
     fn handle(&mut self, message: DeleteTask, _: &mut Self::Context) -> Self::Result {
         let DeleteTask { sandbox, container } = message;
-        if self.pods.contains_key(&sandbox) {
-            return self.with_shim(&sandbox, |shim| task::delete(shim, container));
-        }
         let machine = Arc::clone(&self.machine);
-        Box::pin(guarded(async move { task::remove_directly(&machine, &sandbox, &container).await }))
+        let ending = match self.pods.get(&sandbox) {
+            Some(Pod::Known(_) | Pod::Beginning { .. }) => {
+                return self.with_shim(&sandbox, |shim| task::delete(shim, container));
+            }
+            Some(Pod::Stopping { job, .. }) => Some(job.clone()),
+            None => None,
+        };
+        Box::pin(guarded(async move {
+            if let Some(ending) = ending {
+                ending.await?;
+            }
+            task::remove_directly(&machine, &sandbox, &container).await
+        }))
     }
 }
 
@@ -110,8 +120,14 @@ impl Handler<QueryTask> for ShimSupervisor {
 
     fn handle(&mut self, message: QueryTask, _: &mut Self::Context) -> Self::Result {
         let task = message.task;
-        if self.pods.contains_key(&task.sandbox) {
-            return self.with_shim(&task.sandbox.clone(), |shim| task::query(shim, task));
+        match self.pods.get(&task.sandbox) {
+            // Its exit records are read before they are removed, and are offered to the router then.
+            Some(Pod::Stopping { shim: Some(shim), .. }) => {
+                let shim = Rc::clone(shim);
+                return Box::pin(guarded(task::query(shim, task)));
+            }
+            Some(_) => return self.with_shim(&task.sandbox.clone(), |shim| task::query(shim, task)),
+            None => {}
         }
         let machine = Arc::clone(&self.machine);
         Box::pin(guarded(async move { task::recorded(&machine, task).await }))

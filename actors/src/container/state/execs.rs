@@ -12,7 +12,10 @@ use mainstay_messages::spec::ExecSpec;
 use mainstay_messages::supervisor::{SignalScope, TaskKnowledge, TaskStatus};
 use mainstay_messages::{Error, ExecId, Exit, Result, Signal};
 
-use super::{Answer, Ask, Draft, Effect, ExecLore, Forward, Input, Standing, State, Wake, forward, is_definite, never_ran};
+use super::{
+    Answer, Ask, Draft, Effect, ExecLore, Forward, Input, Standing, State, Wake, forward, is_definite,
+    never_ran,
+};
 use crate::call::CallId;
 use crate::machine::{Durability, Now, Outcome};
 
@@ -143,7 +146,8 @@ impl State {
             created_at: now.wall,
             exit: None,
         });
-        let live = Live { snapshot, caller: Some(call), start: Start::Certain, queries: 0, query: Query::None };
+        let live =
+            Live { snapshot, caller: Some(call), start: Start::Certain, queries: 0, query: Query::None };
         draft.execs().live.insert(id.clone(), live);
         draft.ask(Ask::Exec { id, spec });
         draft.or_refuse(vec![Effect::Confirm { calls: vec![call] }])
@@ -244,7 +248,8 @@ impl State {
             }
             let (container, spec) = (container.clone(), ExecSpec::default());
             let phase = if pid.is_some() { ExecPhase::Running } else { ExecPhase::Starting };
-            let snapshot = ExecSnapshot { id: id.clone(), container, spec, phase, pid, created_at, exit: None };
+            let snapshot =
+                ExecSnapshot { id: id.clone(), container, spec, phase, pid, created_at, exit: None };
             let start = if pid.is_some() { Start::Certain } else { Start::Doubtful };
             let snapshot = Arc::new(snapshot);
             execs.live.insert(id, Live { snapshot, caller: None, start, queries: 0, query: Query::None });
@@ -264,8 +269,13 @@ impl State {
         if ended {
             draft.search_journal();
         }
-        let orphans: Vec<ExecId> =
-            self.execs.live.values().filter(|exec| exec.is_orphan(ended)).map(|exec| exec.snapshot.id.clone()).collect();
+        let orphans: Vec<ExecId> = self
+            .execs
+            .live
+            .values()
+            .filter(|exec| exec.is_orphan(ended))
+            .map(|exec| exec.snapshot.id.clone())
+            .collect();
         for id in orphans {
             draft.patrol();
             if self.execs.live[&id].query == Query::UnderWay {
@@ -314,7 +324,12 @@ impl State {
         }
     }
 
-    pub(super) fn refuse_exec_unless_live(&self, call: CallId, id: &ExecId, operation: &str) -> Option<Outcome<Self>> {
+    pub(super) fn refuse_exec_unless_live(
+        &self,
+        call: CallId,
+        id: &ExecId,
+        operation: &str,
+    ) -> Option<Outcome<Self>> {
         if self.execs.live.contains_key(id) {
             return None;
         }

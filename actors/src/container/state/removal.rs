@@ -38,8 +38,10 @@ impl State {
         if self.removal.is_some() {
             return self.join_removal(call, now);
         }
-        let quiet =
-            matches!(self.phase(), ContainerPhase::Created | ContainerPhase::Exited | ContainerPhase::Unknown);
+        let quiet = matches!(
+            self.phase(),
+            ContainerPhase::Created | ContainerPhase::Exited | ContainerPhase::Unknown
+        );
         if !quiet && running == IfRunning::Refuse {
             return self.wrong_phase(call, "removing without force", "created or exited");
         }
@@ -79,7 +81,10 @@ impl State {
     pub(super) fn dismantle(&self, now: Now) -> Outcome<Self> {
         let quiet = matches!(
             self.phase(),
-            ContainerPhase::Created | ContainerPhase::Exited | ContainerPhase::Unknown | ContainerPhase::Removing
+            ContainerPhase::Created
+                | ContainerPhase::Exited
+                | ContainerPhase::Unknown
+                | ContainerPhase::Removing
         );
         if self.removal.is_none() || !quiet || self.flight != Flight::None {
             return Outcome::Ignore { call: None, why: "not to be removed, or not yet" };

@@ -1,7 +1,6 @@
 //! Any order, repetition, delay and failure of inputs, with the invariants checked after every one of them.
 
 mod model;
-mod stories;
 
 use mainstay_messages::event::What;
 use mainstay_messages::record::ContainerPhase;
@@ -24,9 +23,13 @@ fn invariant_exit_and_phase_agree(model: &Model) {
 }
 
 fn invariant_one_terminal_fact(model: &Model) {
-    let exits = model.rig.all_facts().filter(|fact| matches!(fact.what, What::ContainerExited { .. })).count();
+    let exits =
+        model.rig.all_facts().filter(|fact| matches!(fact.what, What::ContainerExited { .. })).count();
     let latched = usize::from(model.rig.machine.record().exit.is_some() && !model.began_with_an_exit);
-    assert!(exits == latched || (model.is_deleted() && exits <= 1), "{exits} terminal facts, {latched} exits");
+    assert!(
+        exits == latched || (model.is_deleted() && exits <= 1),
+        "{exits} terminal facts, {latched} exits"
+    );
 }
 
 fn invariant_nothing_starts_after_its_end(model: &Model) {

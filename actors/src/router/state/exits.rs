@@ -10,8 +10,8 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use mainstay_messages::supervisor::TaskKnowledge;
 use mainstay_messages::router::TaskKey;
+use mainstay_messages::supervisor::TaskKnowledge;
 use mainstay_messages::{ContainerId, Exit, Result};
 
 /// The most exits that wait for their containers.
@@ -201,7 +201,9 @@ impl Exits {
 
     /// The fact that nobody claims it is durable, or could not be written.
     pub fn written<T>(&mut self, task: &TaskKey, result: &Result<T>, now_ms: u64) {
-        let Some(parked) = self.parked.get_mut(task).filter(|parked| parked.stage == Stage::Writing) else { return };
+        let Some(parked) = self.parked.get_mut(task).filter(|parked| parked.stage == Stage::Writing) else {
+            return;
+        };
         match result {
             Ok(_) => {
                 self.parked.remove(task);

@@ -46,12 +46,15 @@ impl State {
             Wish::Stay => {
                 draft.next.wish = Wish::Stop { grace_ms };
                 draft.next.since = now.wall;
-                let grace = grace_ms.map_or("each container's own grace".to_owned(), |ms| format!("grace {ms} ms"));
+                let grace =
+                    grace_ms.map_or("each container's own grace".to_owned(), |ms| format!("grace {ms} ms"));
                 draft.commanded("stop", grace);
                 draft.effect(Effect::Again(Input::Proceed));
             }
             // The containers settle among all who ask which deadline counts.
-            Wish::Stop { .. } if self.work == Work::StopContainers => draft.ask(Ask::StopContainers { grace_ms }),
+            Wish::Stop { .. } if self.work == Work::StopContainers => {
+                draft.ask(Ask::StopContainers { grace_ms })
+            }
             Wish::Stop { .. } | Wish::Remove => draft.hurry(),
         }
         draft.go_on()
@@ -124,7 +127,13 @@ impl State {
             (Work::Undo | Work::StopShim | Work::ClearUp, Err(error)) => draft.failed(error),
             (Work::Undo, Ok(())) => {
                 draft.undone("ok");
-                return draft.delete_record();
+                if self.containers.is_empty() {
+                    return draft.delete_record();
+                }
+                // It had come further than the store knew when an earlier actor ended.
+                draft.next.wish = Wish::Remove;
+                draft.record().phase = SandboxPhase::Removing;
+                draft.remove_containers();
             }
             (Work::StopShim, Ok(())) => {
                 draft.fact(What::SandboxStopped);

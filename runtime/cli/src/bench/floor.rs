@@ -24,7 +24,14 @@ fn one(overlay: &CStr, target: &CStr) -> io::Result<Duration> {
     // SAFETY: this process has one thread (see the top of the file), so the child may run any code until it
     // executes a program; the arguments are those of a plain fork with new namespaces.
     let pid = unsafe {
-        libc::syscall(libc::SYS_clone, NAMESPACES | libc::SIGCHLD, std::ptr::null::<u8>(), 0usize, 0usize, 0usize)
+        libc::syscall(
+            libc::SYS_clone,
+            NAMESPACES | libc::SIGCHLD,
+            std::ptr::null::<u8>(),
+            0usize,
+            0usize,
+            0usize,
+        )
     };
     match pid {
         -1 => return Err(io::Error::last_os_error()),

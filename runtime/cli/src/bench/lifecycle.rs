@@ -16,9 +16,9 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 use serde::Serialize;
 use tokio::io::unix::AsyncFd;
 
+use super::Lifecycle;
 use super::memory;
 use super::series::{Series, Summary};
-use super::Lifecycle;
 use crate::arguments::Format;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -239,10 +239,14 @@ fn print_table(options: &Lifecycle, report: &Report) {
         println!("{:<34}{:>9}{:>9}", "floor: clone, mounts, exec", ms(floor.p50_us), ms(floor.p90_us));
     }
     for (name, one) in &report.sequential {
-        let (p50, p90) = report.parallel.get(name).map_or_else(Default::default, |s| (ms(s.p50_us), ms(s.p90_us)));
+        let (p50, p90) =
+            report.parallel.get(name).map_or_else(Default::default, |s| (ms(s.p50_us), ms(s.p90_us)));
         println!("{:<34}{:>9}{:>9}{p50:>11}{p90:>9}", &name[2..], ms(one.p50_us), ms(one.p90_us));
     }
-    println!("{:<34}{:>18}{:>18.1} pods/s", "pods from nothing to removed", "", report.parallel_pods_per_second);
+    println!(
+        "{:<34}{:>18}{:>18.1} pods/s",
+        "pods from nothing to removed", "", report.parallel_pods_per_second
+    );
     if let Some(memory) = &report.memory {
         println!(
             "memory at {} pods (KiB): daemon PSS {} ({} without pods), a shim PSS {}, private {}",

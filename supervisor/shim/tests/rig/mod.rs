@@ -60,13 +60,15 @@ pub struct Plan<'a> {
     pub stdin: &'a str,
     /// Whether its output goes to a log.
     pub log: bool,
+    /// Where the writable layer of an overlay is; without one the root is a bind mount.
+    pub layer: Option<&'a Path>,
     /// Changes the spec.
     pub edit: &'a dyn Fn(&mut Value),
 }
 
 impl Default for Plan<'_> {
     fn default() -> Self {
-        Self { args: &["true"], terminal: false, stdin: "", log: true, edit: &|_| {} }
+        Self { args: &["true"], terminal: false, stdin: "", log: true, layer: None, edit: &|_| {} }
     }
 }
 
@@ -171,8 +173,7 @@ impl Rig {
         std::fs::write(bundle.join("config.json"), spec.to_string()).expect("written");
         let stdout =
             if plan.log { format!("cri-log://{}", self.log_path(id).display()) } else { String::new() };
-        let source = self.rootfs.display().to_string();
-        let root = Mount { type_: "bind".to_owned(), source, ..Default::default() };
+        let root = root_mount(&self.rootfs, plan.layer);
         let request = CreateTaskRequest {
             id: id.to_owned(),
             bundle: bundle.display().to_string(),
@@ -367,6 +368,22 @@ pub fn joined(log: &Path, stream: &str) -> Vec<u8> {
         }
     }
     joined
+}
+
+fn root_mount(rootfs: &Path, layer: Option<&Path>) -> Mount {
+    let rootfs = rootfs.display();
+    let Some(layer) = layer else {
+        return Mount { type_: "bind".to_owned(), source: rootfs.to_string(), ..Default::default() };
+    };
+    let (upper, work) = (layer.join("upper"), layer.join("work"));
+    std::fs::create_dir_all(&upper).expect("made");
+    std::fs::create_dir_all(&work).expect("made");
+    let options = vec![
+        format!("lowerdir={rootfs}"),
+        format!("upperdir={}", upper.display()),
+        format!("workdir={}", work.display()),
+    ];
+    Mount { type_: "overlay".to_owned(), source: "overlay".to_owned(), options, ..Default::default() }
 }
 
 fn make_rootfs(path: &Path) -> PathBuf {

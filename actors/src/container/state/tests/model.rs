@@ -14,8 +14,8 @@ use proptest::prelude::*;
 
 use super::super::{Ask, Effect, ExecLore, Input, Knowledge, Standing, State, Wake};
 use crate::call::CallId;
-use crate::machine::rig::{Rig, Step, Store, at};
 use crate::machine::Now;
+use crate::machine::rig::{Rig, Step, Store, at};
 
 pub(super) struct Model {
     pub(super) rig: Rig<State>,
@@ -39,13 +39,19 @@ pub(super) struct Model {
 pub(super) enum Move {
     Create,
     Start,
-    Stop { grace_ms: Option<u64> },
+    Stop {
+        grace_ms: Option<u64>,
+    },
     Kill,
-    Remove { force: bool },
+    Remove {
+        force: bool,
+    },
     Exec,
     KillExec(prop::sample::Index),
     Measure,
-    Exit { code: u8 },
+    Exit {
+        code: u8,
+    },
     ExecExit(prop::sample::Index),
     /// One of the questions under way is answered so.
     Answer(prop::sample::Index, Reply),
@@ -110,12 +116,14 @@ pub(super) fn recovered_strategy() -> impl Strategy<Value = ContainerRecord> {
         let mut record = record();
         record.phase = phase;
         let made = phase != ContainerPhase::Creating;
-        let ran = matches!(phase, ContainerPhase::Running | ContainerPhase::Stopping | ContainerPhase::Exited);
+        let ran =
+            matches!(phase, ContainerPhase::Running | ContainerPhase::Stopping | ContainerPhase::Exited);
         record.process = made.then(process);
         record.started_at = ran.then_some(Timestamp(5));
         let removing = phase == ContainerPhase::Removing && ended;
         record.exit = (removing || phase == ContainerPhase::Exited).then(|| exit(3, 6));
-        record.stop_by = (phase == ContainerPhase::Stopping && ended).then_some(Timestamp(1_000_000_500_000_000));
+        record.stop_by =
+            (phase == ContainerPhase::Stopping && ended).then_some(Timestamp(1_000_000_500_000_000));
         record
     })
 }
@@ -204,9 +212,11 @@ impl Model {
         self.rig.queue.push_back(input);
         while let Some(step) = self.rig.step(self.now()) {
             match step {
-                Step::Denied(call, _) => self.answered(vec![call]),
+                Step::Denied(call) => self.answered(vec![call]),
                 Step::Ignored(call) => self.answered(call.into_iter().collect()),
-                Step::Did(effects, wrote) => effects.into_iter().for_each(|effect| self.perform(effect, wrote)),
+                Step::Did(effects, wrote) => {
+                    effects.into_iter().for_each(|effect| self.perform(effect, wrote))
+                }
             }
             let latched = self.rig.machine.record().exit.clone();
             self.first_exit = self.first_exit.take().or(latched);
@@ -417,7 +427,12 @@ impl Model {
 
     pub(super) fn every_exec_that_was_started_has_ended(&self) {
         let of = |wanted: fn(&What) -> bool| -> BTreeSet<_> {
-            self.rig.facts.iter().filter(|fact| wanted(&fact.what)).map(|fact| fact.subject.exec.clone()).collect()
+            self.rig
+                .facts
+                .iter()
+                .filter(|fact| wanted(&fact.what))
+                .map(|fact| fact.subject.exec.clone())
+                .collect()
         };
         let started = of(|what| matches!(what, What::ExecStarted { .. }));
         let ended = of(|what| matches!(what, What::ExecExited { .. }));
