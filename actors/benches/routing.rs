@@ -12,7 +12,7 @@ use mainstay_actors::{CallId, Core, Routed};
 use mainstay_messages::container::{MeasureContainer, StartContainer};
 use mainstay_messages::record::ContainerRecord;
 use mainstay_messages::router::{CreateContainer, RunSandbox};
-use mainstay_messages::{ContainerId, ContainerSpec, SandboxSpec, Timestamp};
+use mainstay_messages::{ContainerId, ContainerSpec, Error, SandboxSpec, Timestamp};
 
 /// Messages on their way at the same time.
 const IN_FLIGHT: u64 = 128;
@@ -34,6 +34,16 @@ fn routed(criterion: &mut Criterion) {
         let core = FakeWorld::new().start();
         let container = running_container(&core).await;
         (core, container)
+    });
+    system.block_on(async {
+        let start = Routed(StartContainer { container: container.clone() });
+        let answer = core.router.send(start).await.expect("the router runs");
+        assert!(matches!(answer, Err(Error::WrongPhase { .. })), "the container itself answers: {answer:?}");
+        let before = core.counters.routed.get();
+        let start = || Routed(StartContainer { container: container.clone() });
+        let answers = join_all((0..IN_FLIGHT).map(|_| core.router.send(start()))).await;
+        assert!(answers.iter().all(|answer| matches!(answer, Ok(Err(Error::WrongPhase { .. })))));
+        assert_eq!(core.counters.routed.get() - before, IN_FLIGHT, "each goes through the router");
     });
     let mut group = criterion.benchmark_group("routing");
     group.throughput(Throughput::Elements(IN_FLIGHT));

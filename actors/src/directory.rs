@@ -1,7 +1,7 @@
 //! The published snapshots: readers list, inspect and wait here, without asking any actor (P6).
 //!
 //! The lock is held only to find or clone pointers. Each object has a watch channel of its own, whose last
-//! value stays with whoever watches when the object is gone. Only actors publish, through [`Publisher`]; a
+//! value stays with whoever watches when the object is gone. Only actors publish, through `Publisher`; a
 //! directory never changes anything by itself and never does IO.
 
 mod resolve;

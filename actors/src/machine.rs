@@ -6,7 +6,7 @@
 //!                       ▲              ├─ Ignore ─► answer with success, nothing changed
 //!                       │              └─ Accept ─┬─ no write ──────────────────────► memory, snapshot, effects
 //!        inputs that come during a write          └─ write ─► journal ─┬─ durable ──► memory, snapshot, effects
-//!                                                                      ├─ failed, Refuse: nothing changed
+//!                                                                      ├─ failed, Refuse: as it was
 //!                                                                      └─ failed, GoOn: as durable, and the
 //!                                                                         write is repeated until it works
 //! ```
@@ -97,20 +97,22 @@ pub struct Plan<M: Machine> {
     /// The state after it; none when it stays as it is.
     pub next: Option<M>,
     /// What must be durable first.
-    pub write: Option<Write<M::Effect>>,
+    pub write: Option<Write<M>>,
     /// What is done then.
     pub effects: Vec<M::Effect>,
 }
 
 /// A write, and what happens when it fails.
 #[derive(Debug)]
-pub enum Write<E> {
-    /// Then nothing changes, and this is done instead of the effects.
+pub enum Write<M: Machine> {
+    /// Then this is the state instead of the next one, and this is done instead of the effects.
     Refuse {
         /// What is written.
         commit: Commit,
+        /// The state when it fails; none when it stays as it is.
+        refused: Option<M>,
         /// What is done when it fails.
-        refusal: Vec<E>,
+        refusal: Vec<M::Effect>,
     },
     /// Then memory changes all the same, and the write is repeated until it works.
     GoOn {

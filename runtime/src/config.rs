@@ -4,6 +4,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use mainstay_admin::Limits;
+use mainstay_supervisor::Timeouts;
 use serde::{Deserialize, Serialize};
 use thiserror::Error as ThisError;
 
@@ -32,6 +34,27 @@ pub struct Config {
     pub shim_program: Option<PathBuf>,
     /// What is done when the machine forbids an `oom_score_adj`.
     pub oom_score_adj: OomScorePolicy,
+    /// How long the supervisor waits for shims and for the machine.
+    pub timeouts: Timeouts,
+    /// Limits of the store.
+    pub store: StoreLimits,
+    /// Limits of the admin RPC.
+    pub admin: Limits,
+}
+
+/// Limits of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StoreLimits {
+    /// Entries that the journal keeps: [`mainstay_store::EVENTS_KEPT_MAX`].
+    pub events_kept_max: u64,
+    /// Commits that may wait for the writer: [`mainstay_store::COMMIT_QUEUE_MAX`].
+    pub commit_queue_max: usize,
+    /// Reads that may wait for the reader: [`mainstay_store::READ_QUEUE_MAX`].
+    pub read_queue_max: usize,
+    /// How long a write waits for a program that has the database locked, in milliseconds:
+    /// [`mainstay_store::BUSY_TIMEOUT_DEFAULT_MS`].
+    pub busy_timeout_ms: u64,
 }
 
 /// Whether shims live on when the runtime ends.
@@ -104,12 +127,23 @@ pub enum ConfigError {
         /// The file.
         path: PathBuf,
         /// The key.
-        field: &'static str,
+        field: String,
         /// Its value.
         value: String,
         /// What would be right.
         expected: &'static str,
     },
+}
+
+impl Default for StoreLimits {
+    fn default() -> Self {
+        Self {
+            events_kept_max: mainstay_store::EVENTS_KEPT_MAX,
+            commit_queue_max: mainstay_store::COMMIT_QUEUE_MAX,
+            read_queue_max: mainstay_store::READ_QUEUE_MAX,
+            busy_timeout_ms: mainstay_store::BUSY_TIMEOUT_DEFAULT_MS,
+        }
+    }
 }
 
 impl Default for Config {
@@ -122,6 +156,9 @@ impl Default for Config {
             shims: ShimLifetime::default(),
             shim_program: None,
             oom_score_adj: OomScorePolicy::default(),
+            timeouts: Timeouts::default(),
+            store: StoreLimits::default(),
+            admin: Limits::default(),
         }
     }
 }
@@ -166,18 +203,35 @@ impl Config {
             if let Some(value) = value.filter(|value| !value.is_absolute()) {
                 return Err(ConfigError::Value {
                     path: path.into(),
-                    field,
+                    field: field.to_owned(),
                     value: value.display().to_string(),
                     expected: "an absolute path",
                 });
             }
         }
-        Ok(())
+        match self.zero_limit() {
+            None => Ok(()),
+            Some(field) => {
+                let (value, expected) = ("0".to_owned(), "a number above 0");
+                Err(ConfigError::Value { path: path.into(), field, value, expected })
+            }
+        }
+    }
+
+    /// A time-out or limit that is 0, with its section. Nothing works with one.
+    fn zero_limit(&self) -> Option<String> {
+        let table = toml::Table::try_from(self).ok()?;
+        let sections = table.iter().filter_map(|(name, value)| Some((name, value.as_table()?)));
+        let mut limits =
+            sections.flat_map(|(section, table)| table.iter().map(move |(key, value)| (section, key, value)));
+        let (section, key, _) = limits.find(|(_, _, value)| value.as_integer() == Some(0))?;
+        Some(format!("{section}.{key}"))
     }
 
     /// The default configuration as a commented file.
     pub fn default_text() -> String {
-        let Config { root_dir, state_dir, admin_socket, cgroup_parent, .. } = Self::default();
+        let Config { root_dir, state_dir, admin_socket, cgroup_parent, timeouts, store, admin, .. } =
+            Self::default();
         format!(
             "# Configuration of the Mainstay daemon. Every key is shown with its default.\n\
              # Check a file with `mainstay config check FILE`.\n\
@@ -203,7 +257,17 @@ impl Config {
              \n\
              # What is done with an oom_score_adj that the machine forbids (lowering it needs\n\
              # CAP_SYS_RESOURCE): \"clamp\" uses the nearest allowed value, \"refuse\" does not start.\n\
-             oom_score_adj = \"clamp\"\n"
+             oom_score_adj = \"clamp\"\n\
+             \n\
+             # How long the supervisor waits for shims and for the machine, in milliseconds.\n\
+             [timeouts]\n{}\n\
+             # Limits of the store: entries that the journal keeps, and requests that may wait.\n\
+             [store]\n{}\n\
+             # Limits of the admin RPC, for each connection but for the first.\n\
+             [admin]\n{}",
+            section(&timeouts),
+            section(&store),
+            section(&admin),
         )
     }
 }
@@ -213,6 +277,12 @@ impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&toml::to_string(self).map_err(|_| fmt::Error)?)
     }
+}
+
+/// A section of numbers as TOML.
+fn section(values: &impl Serialize) -> String {
+    // Structs of numbers always have a form in TOML.
+    toml::to_string(values).unwrap_or_default()
 }
 
 /// Says where a text is wrong, and which key was probably meant.
@@ -259,7 +329,7 @@ mod tests {
         let text = Config::default_text();
         assert_eq!(parse(&text).expect("our own text"), Config::default());
         let all = Config { shim_program: Some("/x".into()), ..Config::default() }.to_string();
-        for key in all.lines().filter_map(|line| line.split(" = ").next()) {
+        for key in all.lines().filter_map(|line| line.split_once(" = ")).map(|(key, _)| key) {
             assert!(text.contains(&format!("{key} = ")), "{key} is missing in the commented default");
         }
     }
@@ -267,6 +337,11 @@ mod tests {
     #[rstest]
     #[case("\nrootdir = \"/x\"\n", "c.toml, line 2: unknown key \"rootdir\"; did you mean \"root_dir\"?")]
     #[case("zzz = 1", "c.toml, line 1: unknown key \"zzz\"")]
+    #[case("[timeouts]\nlaunch = 1", "c.toml, line 2: unknown key \"launch\"; did you mean \"launch_ms\"?")]
+    #[case(
+        "[store]\nread_queue_max = 0",
+        "c.toml: store.read_queue_max: \"0\" is not valid; expected a number above 0"
+    )]
     #[case("root_dir = \"x\"", "c.toml: root_dir: \"x\" is not valid; expected an absolute path")]
     fn says_what_is_wrong(#[case] text: &str, #[case] message: &str) {
         assert_eq!(parse(text).expect_err("wrong"), message);

@@ -16,7 +16,7 @@ use crate::runtime::{Runtime, Shutdown};
 /// Serves until `shutdown` is ready, then leaves the containers running (or, with
 /// [`ShimLifetime::WithRuntime`], stops them).
 pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send + 'static) -> Result<()> {
-    let server = Server::bind(&config.admin_socket).map_err(|e| Error::unavailable("admin socket", e))?;
+    let server = bind(&config)?;
     let fate = match config.shims {
         ShimLifetime::Outlive => Shutdown::LeaveRunning,
         ShimLifetime::WithRuntime => Shutdown::StopContainers,
@@ -25,6 +25,11 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send + 'st
     let outcome = server.serve(Arc::new(AdminBackend::new(runtime.clone())), shutdown).await;
     runtime.close(fate).await?;
     outcome.map_err(|e| Error::unavailable("admin socket", e))
+}
+
+fn bind(config: &Config) -> Result<Server> {
+    let bound = Server::bind(&config.admin_socket).map_err(|e| Error::unavailable("admin socket", e))?;
+    Ok(bound.with_limits(config.admin))
 }
 
 /// A daemon inside this process that keeps nothing: for a command that runs one container.
@@ -43,8 +48,7 @@ pub async fn private(directory: &Path, cgroup_parent: &str) -> Result<PrivateDae
     let config = Config { shims: ShimLifetime::WithRuntime, ..Config::beside(directory, cgroup_parent) };
     let socket = config.admin_socket.clone();
     let runtime = Runtime::start(config).await?;
-    let bound = Server::bind(&socket).map_err(|e| Error::unavailable("admin socket", e));
-    let server = match bound {
+    let server = match bind(runtime.config()) {
         Ok(server) => server,
         Err(error) => {
             runtime.close(Shutdown::StopContainers).await?;

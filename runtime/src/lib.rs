@@ -25,9 +25,10 @@ pub mod session;
 mod failure;
 mod system;
 
-pub use config::{Config, ConfigError, OomScorePolicy, ShimLifetime};
+pub use config::{Config, ConfigError, OomScorePolicy, ShimLifetime, StoreLimits};
 pub use events::{EventOptions, EventStream, Journaled, Subject};
 pub use logs::{LogOptions, LogStream};
+pub use mainstay_admin::Limits;
 pub use mainstay_messages::admin::{Attached, Follow, LineEnd, LogRecord, OnLag, OutputStream};
 pub use mainstay_messages::container::IfRunning;
 pub use mainstay_messages::event::{Event, Seq, What};
@@ -45,6 +46,7 @@ pub use mainstay_messages::{
     ContainerId, ContainerSpec, Error, ExecId, ExecSpec, Exit, ExitStatus, Name, ProcessIdentity, Result,
     SandboxId, SandboxSpec, Signal, Timestamp, UnknownReason,
 };
+pub use mainstay_supervisor::Timeouts;
 pub use runtime::{Runtime, Shutdown, StopOptions};
 pub use session::{
     AttachOptions, EXEC_OUTPUT_BYTES_MAX, ExecOutput, Session, SessionItem, SessionReader, SessionWriter,

@@ -23,7 +23,7 @@ use mainstay_supervisor::{Lifetime, OomScorePolicy, Program, ShimSupervisor, Sup
 use rustix::rand::GetRandomFlags;
 use tokio::sync::oneshot;
 
-use crate::config::{self, Config, ShimLifetime};
+use crate::config::{self, Config, ShimLifetime, StoreLimits};
 use crate::failure::chain;
 
 /// The file of the store in the root directory.
@@ -58,11 +58,12 @@ impl System {
     /// See [`crate::Runtime::start`].
     pub(crate) async fn start(config: Config) -> Result<Self> {
         let settings = settings(&config);
+        let limits = config.store;
         let directories = settings.directories();
         let (sender, ready) = oneshot::channel();
         let thread = std::thread::Builder::new()
             .name("mainstay-actors".into())
-            .spawn(move || run_actors(settings, sender))
+            .spawn(move || run_actors(settings, limits, sender))
             .map_err(|error| Error::unavailable("a thread for the actors", error))?;
         let stopped = |_| Error::internal("the actors", "their thread ended before it was ready");
         let Ready { core, store, system } = ready.await.map_err(stopped)??;
@@ -130,13 +131,14 @@ fn settings(config: &Config) -> SupervisorSettings {
         config::OomScorePolicy::Clamp => OomScorePolicy::Clamp,
         config::OomScorePolicy::Refuse => OomScorePolicy::Refuse,
     };
+    settings.timeouts = config.timeouts.clone();
     settings
 }
 
 /// The body of the actors' thread.
-fn run_actors(settings: SupervisorSettings, sender: oneshot::Sender<Result<Ready>>) {
+fn run_actors(settings: SupervisorSettings, limits: StoreLimits, sender: oneshot::Sender<Result<Ready>>) {
     let runner = actix::System::new();
-    match runner.block_on(start_actors(settings)) {
+    match runner.block_on(start_actors(settings, limits)) {
         Ok((core, store)) => {
             let ready = Ready { core, store, system: actix::System::current() };
             if sender.send(Ok(ready)).is_err() {
@@ -154,12 +156,19 @@ fn run_actors(settings: SupervisorSettings, sender: oneshot::Sender<Result<Ready
     }
 }
 
-async fn start_actors(settings: SupervisorSettings) -> Result<(Core, Arc<SqliteStore>)> {
+async fn start_actors(settings: SupervisorSettings, limits: StoreLimits) -> Result<(Core, Arc<SqliteStore>)> {
     settings.check()?;
     let boot_id = identity::boot_id().map_err(|error| Error::unavailable("the boot id", error))?;
     let path = settings.root_dir.join(STORE_FILE);
-    let opened = SqliteStore::open(&path, Options::new(boot_id.clone()))
-        .map_err(|error| Error::unavailable("the store", chain(&error)))?;
+    let options = Options {
+        boot_id: boot_id.clone(),
+        commit_queue_max: limits.commit_queue_max,
+        read_queue_max: limits.read_queue_max,
+        events_kept_max: limits.events_kept_max,
+        busy_timeout_ms: limits.busy_timeout_ms,
+    };
+    let opened =
+        SqliteStore::open(&path, options).map_err(|error| Error::unavailable("the store", chain(&error)))?;
     if let Some(aside) = &opened.set_aside {
         tracing::error!(aside = %aside.display(), "the store could not be read and was set aside; it begins empty");
     }

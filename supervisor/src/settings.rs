@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use mainstay_cgroups::{CgroupPath, Layout};
 use mainstay_messages::id::ID_BYTES;
 use mainstay_messages::{Error, Result};
+use serde::{Deserialize, Serialize};
 
 use crate::paths::{Directories, SOCKET_PATH_LENGTH_MAX};
 
@@ -88,7 +89,8 @@ pub enum OomScorePolicy {
 }
 
 /// How long things may take, in milliseconds. See the constant of the same name for each.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Timeouts {
     /// [`LAUNCH_DEFAULT_MS`]
     pub launch_ms: u64,

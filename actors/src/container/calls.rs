@@ -11,7 +11,7 @@ impl Waiting {
     /// Whether nobody waits any more.
     pub(super) fn is_abandoned(&self) -> bool {
         match self {
-            Self::Done(reply) => reply.is_abandoned(),
+            Self::Done(reply) | Self::Told(reply) => reply.is_abandoned(),
             Self::Created(reply) => reply.is_abandoned(),
             Self::Exec(reply) => reply.is_abandoned(),
             Self::Stats(reply) => reply.is_abandoned(),
@@ -23,7 +23,7 @@ impl Waiting {
     /// Nothing needed to be done.
     pub(super) fn done(self) {
         match self {
-            Self::Done(reply) => reply.send(Ok(())),
+            Self::Done(reply) | Self::Told(reply) => reply.send(Ok(())),
             Self::Receipt(reply, _) => reply.send(ExitReceipt::Settled),
             Self::Created(_) | Self::Exec(_) | Self::Stats(_) => self.fail(mismatch()),
             Self::Nobody => {}
@@ -33,7 +33,7 @@ impl Waiting {
     /// It could not be done.
     pub(crate) fn fail(self, error: Error) {
         match self {
-            Self::Done(reply) => reply.send(Err(error)),
+            Self::Done(reply) | Self::Told(reply) => reply.send(Err(error)),
             Self::Created(reply) => reply.send(Err(error)),
             Self::Exec(reply) => reply.send(Err(error)),
             Self::Stats(reply) => reply.send(Err(error)),

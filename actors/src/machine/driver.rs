@@ -151,13 +151,13 @@ fn settle<S: Shell>(
 fn begin_write<S: Shell>(
     shell: &mut S,
     next: Option<S::Machine>,
-    write: Write<<S::Machine as Machine>::Effect>,
+    write: Write<S::Machine>,
     effects: Vec<<S::Machine as Machine>::Effect>,
     ctx: &mut Context<S>,
 ) {
     let driver = shell.driver();
     let (commit, refusal) = match write {
-        Write::Refuse { commit, refusal } => (commit, Some(refusal)),
+        Write::Refuse { commit, refused, refusal } => (commit, Some((refused, refusal))),
         Write::GoOn { commit } => (commit, None),
     };
     let commit = match driver.backlog.clone() {
@@ -179,9 +179,9 @@ fn begin_write<S: Shell>(
                 }
                 settle(shell, next, effects, &Wrote::Durable, ctx);
             }
-            (Err(error), Some(refusal)) => {
+            (Err(error), Some((refused, refusal))) => {
                 refuse_later_effects_of(shell.driver(), &error);
-                settle(shell, None, refusal, &Wrote::Failed(error), ctx);
+                settle(shell, refused, refusal, &Wrote::Failed(error), ctx);
             }
             (Err(error), None) => {
                 let next = next.unwrap_or_else(|| shell.driver().machine.clone());

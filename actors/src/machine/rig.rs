@@ -65,7 +65,7 @@ impl<M: Machine> Rig<M> {
     fn accept(
         &mut self,
         next: Option<M>,
-        write: Option<Write<M::Effect>>,
+        write: Option<Write<M>>,
         effects: Vec<M::Effect>,
     ) -> Step<M::Effect> {
         let (commit, refusal) = match write {
@@ -73,7 +73,7 @@ impl<M: Machine> Rig<M> {
                 self.machine = next.unwrap_or_else(|| self.machine.clone());
                 return Step::Did(effects, Store::Works);
             }
-            Some(Write::Refuse { commit, refusal }) => (commit, Some(refusal)),
+            Some(Write::Refuse { commit, refused, refusal }) => (commit, Some((refused, refusal))),
             Some(Write::GoOn { commit }) => (commit, None),
         };
         let commit = match self.backlog.clone() {
@@ -87,7 +87,10 @@ impl<M: Machine> Rig<M> {
                 self.machine.set_durability(Durability::Written);
                 Step::Did(effects, Store::Works)
             }
-            (Store::Fails, Some(refusal)) => Step::Did(refusal, Store::Fails),
+            (Store::Fails, Some((refused, refusal))) => {
+                self.machine = refused.unwrap_or_else(|| self.machine.clone());
+                Step::Did(refusal, Store::Fails)
+            }
             (Store::Fails, None) => {
                 self.backlog = Some(commit);
                 self.machine = next.unwrap_or_else(|| self.machine.clone());

@@ -34,12 +34,11 @@ pub use route::{PoisonContainer, PoisonSandbox};
 pub use route::{Routable, Routed};
 
 use crate::call::{Handover, Inbox, Reply};
-use crate::container::{self, CONTAINER_INBOX_MAX, CONTAINER_INBOX_RESERVED, Container};
-use crate::sandbox::{self, SANDBOX_INBOX_MAX, SANDBOX_INBOX_RESERVED, Sandbox};
+use crate::container::{self, Container};
+use crate::sandbox::{self, Sandbox};
 use crate::ticket::Ticket;
 use crate::world::World;
-use route::private::{Passed, ToContainer, ToSandbox};
-use route::{Absence, Delivery, Rank, Target};
+use route::{Absence, Called, Passed, Places, Rank};
 use state::{Exits, Life, NameKey, Registry};
 
 /// The most sandboxes.
@@ -60,7 +59,7 @@ pub struct Router {
 }
 
 /// Where a child is reached.
-struct Link<A: Actor> {
+pub(crate) struct Link<A: Actor> {
     addr: Addr<A>,
     inbox: Inbox,
 }
@@ -166,21 +165,42 @@ impl Router {
 
     /// What a call comes to whose target has no actor.
     fn absent<M: Passed>(&self, message: &M) -> Result<M::Answer> {
-        let (child, absence) = match message.target() {
-            Target::Sandbox(id) => (Child::Sandbox(id.clone()), Absence::NeverSeen),
-            Target::Container(id) => {
-                let gone = if self.exits.is_buried(id) { Absence::Gone } else { Absence::NeverSeen };
-                (Child::Container(id.clone()), gone)
-            }
-        };
+        let child = M::Call::child(message.target());
         if let Some(life) = self.registry.life(&child) {
             return Err(failing(&child, life));
         }
+        let absence = match &child {
+            Child::Container(id) if self.exits.is_buried(id) => Absence::Gone,
+            Child::Container(_) | Child::Sandbox(_) => Absence::NeverSeen,
+        };
         let directory = self.world.publisher.directory();
         message.when_absent(absence).ok_or_else(|| match &child {
             Child::Sandbox(id) => directory.not_found(Kind::Sandbox, id.as_str()),
             Child::Container(id) => directory.not_found(Kind::Container, id.as_str()),
         })
+    }
+
+    /// Hands a call over to a child, if there is room in its inbox.
+    fn pass<C: Called, T: 'static>(
+        &self,
+        link: &Link<C::Child>,
+        rank: Rank,
+        call: impl FnOnce(Reply<Result<T>>) -> C + 'static,
+    ) -> Handover<Result<T>> {
+        let Places { whose, ordinary, reserved } = C::PLACES;
+        let limit = match rank {
+            Rank::Ordinary => ordinary,
+            Rank::Reserved => ordinary + reserved,
+            Rank::Always => usize::MAX,
+        };
+        let Some(seat) = link.inbox.admit(limit) else {
+            self.world.counters.refused.add();
+            let what = format!("requests that wait for {whose}");
+            return Handover::answer(Err(Error::ResourceExhausted { what, limit: limit as u64 }));
+        };
+        self.world.counters.routed.add();
+        let addr = link.addr.clone();
+        Handover::pass(move |to| addr.do_send(call(Reply::new(to, Some(seat)))))
     }
 }
 
@@ -211,7 +231,7 @@ impl Handler<RunSandbox> for Router {
                 self.make_sandbox(record, ctx)
             }
         };
-        self.pass(&link, Rank::Ordinary, SANDBOX_INBOX, move |reply| sandbox::Deliver {
+        self.pass(&link, Rank::Ordinary, move |reply| sandbox::Deliver {
             request: sandbox::Request::Run(Box::new(spec)),
             waiting: sandbox::Waiting::Ready(reply),
         })
@@ -249,81 +269,20 @@ impl Handler<CreateContainer> for Router {
                 link
             }
         };
-        self.pass(&link, Rank::Ordinary, CONTAINER_INBOX, move |reply| container::Deliver {
+        self.pass(&link, Rank::Ordinary, move |reply| container::Deliver {
             request: container::Request::Create(Box::new(spec)),
             waiting: container::Waiting::Created(reply),
         })
     }
 }
 
-/// The places of an inbox.
-#[derive(Clone, Copy)]
-struct Places {
-    whose: &'static str,
-    ordinary: usize,
-    reserved: usize,
-}
-
-const SANDBOX_INBOX: Places =
-    Places { whose: "a pod", ordinary: SANDBOX_INBOX_MAX, reserved: SANDBOX_INBOX_RESERVED };
-const CONTAINER_INBOX: Places =
-    Places { whose: "a container", ordinary: CONTAINER_INBOX_MAX, reserved: CONTAINER_INBOX_RESERVED };
-
-impl Router {
-    /// Hands a call over to a child, if there is room in its inbox.
-    fn pass<A, T, D>(
-        &self,
-        link: &Link<A>,
-        rank: Rank,
-        places: Places,
-        call: impl FnOnce(Reply<Result<T>>) -> D + 'static,
-    ) -> Handover<Result<T>>
-    where
-        A: Actor + Handler<D>,
-        A::Context: actix::dev::ToEnvelope<A, D>,
-        D: actix::Message<Result = ()> + Send + 'static,
-        T: 'static,
-    {
-        let limit = match rank {
-            Rank::Ordinary => places.ordinary,
-            Rank::Reserved => places.ordinary + places.reserved,
-            Rank::Always => usize::MAX,
-        };
-        let Some(seat) = link.inbox.admit(limit) else {
-            self.world.counters.refused.add();
-            let what = format!("requests that wait for {}", places.whose);
-            return Handover::answer(Err(Error::ResourceExhausted { what, limit: limit as u64 }));
-        };
-        self.world.counters.routed.add();
-        let addr = link.addr.clone();
-        Handover::pass(move |to| addr.do_send(call(Reply::new(to, Some(seat)))))
-    }
-}
-
-impl<M: Routable> Handler<Routed<M>> for Router {
+impl<M: Passed> Handler<Routed<M>> for Router {
     type Result = Handover<Result<M::Answer>>;
 
     fn handle(&mut self, Routed(message): Routed<M>, _ctx: &mut Context<Self>) -> Self::Result {
-        let rank = message.rank();
-        match message.target() {
-            Target::Sandbox(id) => match self.sandboxes.get(id) {
-                Some(link) => {
-                    self.pass(link, rank, SANDBOX_INBOX, move |reply| match message.deliver(reply) {
-                        Delivery::Sandbox(ToSandbox(deliver)) => deliver,
-                        Delivery::Container(_) => unreachable!("a message for a sandbox is delivered to one"),
-                    })
-                }
-                None => Handover::answer(self.absent(&message)),
-            },
-            Target::Container(id) => match self.containers.get(id) {
-                Some(link) => {
-                    self.pass(link, rank, CONTAINER_INBOX, move |reply| match message.deliver(reply) {
-                        Delivery::Container(ToContainer(deliver)) => deliver,
-                        Delivery::Sandbox(_) => unreachable!("a message for a container is delivered to one"),
-                    })
-                }
-                None => Handover::answer(self.absent(&message)),
-            },
+        match M::Call::link(self, message.target()) {
+            Some(link) => self.pass(link, message.rank(), move |reply| message.call(reply)),
+            None => Handover::answer(self.absent(&message)),
         }
     }
 }

@@ -1,18 +1,21 @@
 //! Which message goes to which child, and what it comes to when that child is not there. Written once for
 //! each message; the router itself is generic over them.
 
-use actix::Message;
+use actix::{Actor, Context, Handler, Message};
 use mainstay_messages::container::{
     KillContainer, KillExec, MeasureContainer, RemoveContainer, ReopenLog, ResizeTerminal, StartContainer,
     StartExec, StopContainer,
 };
+use mainstay_messages::router::Child;
 use mainstay_messages::sandbox::{AdmitContainer, MeasureSandbox, RemoveSandbox, StopSandbox};
 use mainstay_messages::supervisor::{SandboxStats, Stats};
 use mainstay_messages::{ContainerId, ExecId, Result, SandboxId};
 
+use super::{Link, Router};
 use crate::call::Reply;
 use crate::container::state::Knowledge;
-use crate::{container, sandbox};
+use crate::container::{self, CONTAINER_INBOX_MAX, CONTAINER_INBOX_RESERVED, Container};
+use crate::sandbox::{self, SANDBOX_INBOX_MAX, SANDBOX_INBOX_RESERVED, Sandbox};
 
 /// A message for a sandbox or container, to be sent to the router, which finds it.
 #[derive(Clone, Debug)]
@@ -22,30 +25,35 @@ impl<M: Routable> Message for Routed<M> {
     type Result = Result<M::Answer>;
 }
 
-/// A message that the router can pass on. Closed: what a child understands is decided in this crate.
-pub trait Routable: private::Passed {}
-
-/// The object that a message is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target<'a> {
-    /// A sandbox.
-    Sandbox(&'a SandboxId),
-    /// A container.
-    Container(&'a ContainerId),
+/// A message that the router can pass on. Which ones can is decided in this crate.
+pub trait Routable: Send + 'static {
+    /// What a good answer holds.
+    type Answer: Send + 'static;
 }
 
 /// What is known of an object that is not registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Absence {
+pub(crate) enum Absence {
     /// It was here not long ago.
     Gone,
     /// Nothing.
     NeverSeen,
 }
 
+/// The places of an inbox.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Places {
+    /// Whose, for an error.
+    pub(crate) whose: &'static str,
+    /// For all.
+    pub(crate) ordinary: usize,
+    /// Beside those, for [`Rank::Reserved`].
+    pub(crate) reserved: usize,
+}
+
 /// Who is served when the inbox is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rank {
+pub(crate) enum Rank {
     /// Whoever finds room.
     Ordinary,
     /// Stops, kills and removes have places of their own.
@@ -61,56 +69,76 @@ pub(crate) struct AdoptContainer {
     pub(crate) knowledge: Knowledge,
 }
 
-/// A call, ready for its child.
-pub enum Delivery {
-    /// For a sandbox.
-    #[doc(hidden)]
-    Sandbox(private::ToSandbox),
-    /// For a container.
-    #[doc(hidden)]
-    Container(private::ToContainer),
+/// How a message is passed on.
+pub(crate) trait Passed: Routable {
+    /// The call that it becomes, which says what kind of child it is for.
+    type Call: Called;
+    /// Which child it is for.
+    fn target(&self) -> &<Self::Call as Called>::Id;
+    /// How important it is.
+    fn rank(&self) -> Rank;
+    /// The answer when its target is not there, if that is a good one.
+    fn when_absent(&self, absence: Absence) -> Option<Self::Answer>;
+    /// The call.
+    fn call(self, reply: Reply<Result<Self::Answer>>) -> Self::Call;
 }
 
-pub(crate) mod private {
-    use super::{Absence, Delivery, Rank, Target};
-    use crate::call::Reply;
-    use crate::{container, sandbox};
-    use mainstay_messages::Result;
+/// A call for one kind of child.
+pub(crate) trait Called: Message<Result = ()> + Send + Sized + 'static {
+    /// The child.
+    type Child: Actor<Context = Context<Self::Child>> + Handler<Self>;
+    /// Its id.
+    type Id: Clone;
+    /// The places of its inbox.
+    const PLACES: Places;
+    /// Where it is reached.
+    fn link<'a>(router: &'a Router, id: &Self::Id) -> Option<&'a Link<Self::Child>>;
+    /// The child, for the registry.
+    fn child(id: &Self::Id) -> Child;
+}
 
-    /// The part of a routable message that is nobody's business outside.
-    pub trait Passed: Send + 'static {
-        /// What a good answer holds.
-        type Answer: Send + 'static;
-        /// Whom it is for.
-        fn target(&self) -> Target<'_>;
-        /// How important it is.
-        fn rank(&self) -> Rank;
-        /// The answer when its target is not there, if that is a good one.
-        fn when_absent(&self, absence: Absence) -> Option<Self::Answer>;
-        /// The call.
-        #[allow(
-            private_interfaces,
-            reason = "the trait is closed; nobody outside can call or implement this"
-        )]
-        fn deliver(self, reply: Reply<Result<Self::Answer>>) -> Delivery;
+impl Called for sandbox::Deliver {
+    type Child = Sandbox;
+    type Id = SandboxId;
+    const PLACES: Places =
+        Places { whose: "a pod", ordinary: SANDBOX_INBOX_MAX, reserved: SANDBOX_INBOX_RESERVED };
+
+    fn link<'a>(router: &'a Router, id: &SandboxId) -> Option<&'a Link<Sandbox>> {
+        router.sandboxes.get(id)
     }
 
-    /// A call for a sandbox.
-    pub struct ToSandbox(pub(crate) sandbox::Deliver);
-    /// A call for a container.
-    pub struct ToContainer(pub(crate) container::Deliver);
+    fn child(id: &SandboxId) -> Child {
+        Child::Sandbox(id.clone())
+    }
 }
 
-impl<M: private::Passed> Routable for M {}
+impl Called for container::Deliver {
+    type Child = Container;
+    type Id = ContainerId;
+    const PLACES: Places =
+        Places { whose: "a container", ordinary: CONTAINER_INBOX_MAX, reserved: CONTAINER_INBOX_RESERVED };
 
-/// One message: its target, its rank, its answer, what it means when the target is absent, and the call.
+    fn link<'a>(router: &'a Router, id: &ContainerId) -> Option<&'a Link<Container>> {
+        router.containers.get(id)
+    }
+
+    fn child(id: &ContainerId) -> Child {
+        Child::Container(id.clone())
+    }
+}
+
+/// One message: its answer, its target, its rank, what it means when the target is absent, and the call.
 macro_rules! routable {
-    ($message:ty => $answer:ty, $target:ident($id:ident), $rank:ident, $absent:expr, |$this:ident, $reply:ident| $deliver:expr) => {
-        impl private::Passed for $message {
+    ($message:ty => $answer:ty, $kind:ident . $id:ident, $rank:ident, $absent:expr, |$this:ident| $request:expr, $waiting:ident) => {
+        impl Routable for $message {
             type Answer = $answer;
+        }
 
-            fn target(&self) -> Target<'_> {
-                Target::$target(&self.$id)
+        impl Passed for $message {
+            type Call = $kind::Deliver;
+
+            fn target(&self) -> &<Self::Call as Called>::Id {
+                &self.$id
             }
 
             fn rank(&self) -> Rank {
@@ -122,13 +150,9 @@ macro_rules! routable {
                 absent(absence)
             }
 
-            #[allow(
-                private_interfaces,
-                reason = "the trait is closed; nobody outside can call or implement this"
-            )]
-            fn deliver(self, $reply: Reply<Result<$answer>>) -> Delivery {
+            fn call(self, reply: Reply<Result<$answer>>) -> $kind::Deliver {
                 let $this = self;
-                $deliver
+                $kind::Deliver { request: $request, waiting: $kind::Waiting::$waiting(reply) }
             }
         }
     };
@@ -146,58 +170,34 @@ fn not_found<T>(_absence: Absence) -> Option<T> {
     None
 }
 
-fn to_container(request: container::Request, waiting: container::Waiting) -> Delivery {
-    Delivery::Container(private::ToContainer(container::Deliver { request, waiting }))
-}
-
-fn to_sandbox(request: sandbox::Request, waiting: sandbox::Waiting) -> Delivery {
-    Delivery::Sandbox(private::ToSandbox(sandbox::Deliver { request, waiting }))
-}
-
-routable!(StartContainer => (), Container(container), Ordinary, not_found, |_this, reply| {
-    to_container(container::Request::Start, container::Waiting::Done(reply))
-});
-routable!(StopContainer => (), Container(container), Reserved, success, |this, reply| {
-    let request = container::Request::Stop { signal: this.signal, grace_ms: this.grace_ms };
-    to_container(request, container::Waiting::Done(reply))
-});
-routable!(KillContainer => (), Container(container), Reserved, success_if_it_was_here, |this, reply| {
-    to_container(container::Request::Kill(this.signal), container::Waiting::Done(reply))
-});
-routable!(RemoveContainer => (), Container(container), Reserved, success, |this, reply| {
-    to_container(container::Request::Remove(this.running), container::Waiting::Done(reply))
-});
-routable!(StartExec => ExecId, Container(container), Ordinary, not_found, |this, reply| {
-    to_container(container::Request::Exec(Box::new(this.spec)), container::Waiting::Exec(reply))
-});
-routable!(KillExec => (), Container(container), Reserved, success_if_it_was_here, |this, reply| {
-    to_container(container::Request::KillExec(this.exec, this.signal), container::Waiting::Done(reply))
-});
-routable!(ResizeTerminal => (), Container(container), Ordinary, not_found, |this, reply| {
-    to_container(container::Request::Resize(this.exec, this.size), container::Waiting::Done(reply))
-});
-routable!(ReopenLog => (), Container(container), Ordinary, not_found, |_this, reply| {
-    to_container(container::Request::ReopenLog, container::Waiting::Done(reply))
-});
-routable!(MeasureContainer => Stats, Container(container), Ordinary, not_found, |_this, reply| {
-    to_container(container::Request::Measure, container::Waiting::Stats(reply))
-});
-routable!(AdoptContainer => (), Container(container), Always, success, |this, reply| {
-    reply.send(Ok(()));
-    to_container(container::Request::Adopt(this.knowledge), container::Waiting::Nobody)
-});
-routable!(StopSandbox => (), Sandbox(sandbox), Reserved, success, |this, reply| {
-    to_sandbox(sandbox::Request::Stop { grace_ms: this.grace_ms }, sandbox::Waiting::Done(reply))
-});
-routable!(RemoveSandbox => (), Sandbox(sandbox), Reserved, success, |_this, reply| {
-    to_sandbox(sandbox::Request::Remove, sandbox::Waiting::Done(reply))
-});
-routable!(AdmitContainer => (), Sandbox(sandbox), Always, not_found, |this, reply| {
-    to_sandbox(sandbox::Request::Admit(this.container), sandbox::Waiting::Done(reply))
-});
-routable!(MeasureSandbox => SandboxStats, Sandbox(sandbox), Ordinary, not_found, |_this, reply| {
-    to_sandbox(sandbox::Request::Measure, sandbox::Waiting::Stats(reply))
-});
+routable!(StartContainer => (), container.container, Ordinary, not_found,
+    |_this| container::Request::Start, Done);
+routable!(StopContainer => (), container.container, Reserved, success,
+    |this| container::Request::Stop { signal: this.signal, grace_ms: this.grace_ms }, Done);
+routable!(KillContainer => (), container.container, Reserved, success_if_it_was_here,
+    |this| container::Request::Kill(this.signal), Done);
+routable!(RemoveContainer => (), container.container, Reserved, success,
+    |this| container::Request::Remove(this.running), Done);
+routable!(StartExec => ExecId, container.container, Ordinary, not_found,
+    |this| container::Request::Exec(Box::new(this.spec)), Exec);
+routable!(KillExec => (), container.container, Reserved, success_if_it_was_here,
+    |this| container::Request::KillExec(this.exec, this.signal), Done);
+routable!(ResizeTerminal => (), container.container, Ordinary, not_found,
+    |this| container::Request::Resize(this.exec, this.size), Done);
+routable!(ReopenLog => (), container.container, Ordinary, not_found,
+    |_this| container::Request::ReopenLog, Done);
+routable!(MeasureContainer => Stats, container.container, Ordinary, not_found,
+    |_this| container::Request::Measure, Stats);
+routable!(AdoptContainer => (), container.container, Always, success,
+    |this| container::Request::Adopt(this.knowledge), Told);
+routable!(StopSandbox => (), sandbox.sandbox, Reserved, success,
+    |this| sandbox::Request::Stop { grace_ms: this.grace_ms }, Done);
+routable!(RemoveSandbox => (), sandbox.sandbox, Reserved, success,
+    |_this| sandbox::Request::Remove, Done);
+routable!(AdmitContainer => (), sandbox.sandbox, Always, not_found,
+    |this| sandbox::Request::Admit(this.container), Done);
+routable!(MeasureSandbox => SandboxStats, sandbox.sandbox, Ordinary, not_found,
+    |_this| sandbox::Request::Measure, Stats);
 
 /// Makes the actor of a container panic, for tests.
 #[cfg(feature = "faults")]
@@ -216,10 +216,8 @@ pub struct PoisonSandbox {
 }
 
 #[cfg(feature = "faults")]
-routable!(PoisonContainer => (), Container(container), Always, not_found, |_this, reply| {
-    to_container(container::Request::Poison, container::Waiting::Done(reply))
-});
+routable!(PoisonContainer => (), container.container, Always, not_found,
+    |_this| container::Request::Poison, Done);
 #[cfg(feature = "faults")]
-routable!(PoisonSandbox => (), Sandbox(sandbox), Always, not_found, |_this, reply| {
-    to_sandbox(sandbox::Request::Poison, sandbox::Waiting::Done(reply))
-});
+routable!(PoisonSandbox => (), sandbox.sandbox, Always, not_found,
+    |_this| sandbox::Request::Poison, Done);

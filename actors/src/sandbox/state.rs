@@ -222,7 +222,9 @@ impl State {
                 draft.record();
                 draft.ask(Ask::Launch);
                 let refusal = vec![Effect::Abandon { calls: vec![call] }];
-                draft.or_refuse(refusal)
+                let mut refused = self.clone();
+                refused.standing = Standing::Deleted;
+                draft.or_instead(refused, refusal)
             }
             (_, Work::Launch) if same && self.wish == Wish::Stay => {
                 draft.next.runners.push(call);

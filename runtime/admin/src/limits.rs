@@ -1,5 +1,7 @@
 //! The limits of the server, as named constants and as the settings that they are the defaults of.
 
+use serde::{Deserialize, Serialize};
+
 /// Connections at the same time.
 pub const CONNECTIONS_MAX: usize = 128;
 /// How long a connection beyond [`CONNECTIONS_MAX`] waits for a place before it is refused, in milliseconds.
@@ -32,7 +34,8 @@ pub const CLOSE_FLUSH_MS: u64 = 1_000;
 pub const ACCEPT_RETRY_MS: u64 = 100;
 
 /// The limits that an embedding program may want to choose itself.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// See [`CONNECTIONS_MAX`].
     pub connections_max: usize,

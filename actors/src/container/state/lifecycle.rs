@@ -85,6 +85,9 @@ impl State {
             draft.effect(Effect::Abandon { calls, error });
             return draft.in_memory();
         }
+        let mut refused = draft.next.clone();
+        refused.standing = Standing::Deleted;
+        let calls = take(&mut refused.makers);
         draft.next = self.clone();
         draft.next.standing = Standing::Recorded;
         draft.next.flight = Flight::Create;
@@ -92,10 +95,11 @@ impl State {
         draft.fact(What::ContainerCreated);
         draft.touch();
         draft.ask(Ask::Create);
-        draft.or_refuse(vec![
+        let refusal = vec![
             Effect::Answer { calls: content, answer: Ok(Answer::Done) },
-            Effect::Abandon { calls: self.makers.clone(), error: None },
-        ])
+            Effect::Abandon { calls, error: None },
+        ];
+        draft.or_instead(Some(refused), refusal)
     }
 
     /// The shim has set up PID 1, or could not.

@@ -77,10 +77,10 @@ impl Draft {
         Commit { changes, facts: take(&mut self.facts) }
     }
 
-    /// Changes nothing when the write fails.
-    pub(super) fn or_refuse(mut self, refusal: Vec<Effect>) -> Outcome<State> {
+    /// When the write fails, this is the state.
+    pub(super) fn or_instead(mut self, refused: State, refusal: Vec<Effect>) -> Outcome<State> {
         let commit = self.commit();
-        self.plan(Some(Write::Refuse { commit, refusal }))
+        self.plan(Some(Write::Refuse { commit, refused: Some(refused), refusal }))
     }
 
     /// Changes memory even when the write fails. Without anything to write it is done at once.
@@ -95,7 +95,7 @@ impl Draft {
         self.plan(None)
     }
 
-    pub(super) fn plan(self, write: Option<Write<Effect>>) -> Outcome<State> {
+    pub(super) fn plan(self, write: Option<Write<State>>) -> Outcome<State> {
         Outcome::Accept(Plan { next: Some(self.next), write, effects: self.effects })
     }
 }
