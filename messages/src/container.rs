@@ -4,8 +4,7 @@ use actix::Message;
 
 use crate::error::Result;
 use crate::id::{ContainerId, ExecId};
-use crate::process::{Exit, Signal};
-use crate::router::ExitReceipt;
+use crate::process::Signal;
 use crate::spec::{ExecSpec, WindowSize};
 use crate::supervisor::Stats;
 
@@ -108,16 +107,4 @@ pub struct ReopenLog {
 pub struct MeasureContainer {
     /// The container.
     pub container: ContainerId,
-}
-
-/// PID 1 or an exec of this container ended.
-#[derive(Clone, Debug, Message)]
-#[rtype(result = "ExitReceipt")]
-pub struct ExitSeen {
-    /// The container.
-    pub container: ContainerId,
-    /// The exec; none for PID 1.
-    pub exec: Option<ExecId>,
-    /// How it ended.
-    pub exit: Exit,
 }

@@ -34,30 +34,10 @@ pub struct AdmitContainer {
     pub container: ContainerId,
 }
 
-/// A container of this sandbox is gone.
-#[derive(Clone, Debug, Message)]
-#[rtype(result = "()")]
-pub struct ContainerGone {
-    /// The sandbox.
-    pub sandbox: SandboxId,
-    /// The container.
-    pub container: ContainerId,
-}
-
 /// What the whole pod uses now.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Result<SandboxStats>")]
 pub struct MeasureSandbox {
     /// The sandbox.
     pub sandbox: SandboxId,
-}
-
-/// The sandbox's shim died.
-#[derive(Clone, Debug, Message)]
-#[rtype(result = "()")]
-pub struct SandboxShimDied {
-    /// The sandbox.
-    pub sandbox: SandboxId,
-    /// How, as far as it is known.
-    pub reason: String,
 }

@@ -11,7 +11,9 @@ use mainstay_messages::error::Kind;
 use mainstay_messages::record::{ContainerSnapshot, ExecSnapshot};
 use mainstay_messages::spec::WindowSize;
 use mainstay_messages::{ContainerId, Error, ExecId, Exit, Result};
-use mainstay_task_api::streams::{self, Frame, OpenRequest, StdinUse, StreamReader, StreamWriter, Streams};
+use mainstay_task_api::streams::{
+    self, Frame, OpenRefusal, OpenRequest, StdinUse, StreamError, StreamReader, StreamWriter, Streams,
+};
 use tokio::sync::watch;
 
 use crate::failure::chain;
@@ -41,7 +43,7 @@ pub struct Session {
 pub struct SessionReader {
     process: Process,
     exit: ExitWatch,
-    stream: StreamReader,
+    stream: Option<StreamReader>,
     ended: Option<Ended>,
 }
 
@@ -50,7 +52,7 @@ pub struct SessionReader {
 pub struct SessionWriter {
     runtime: Runtime,
     process: Process,
-    stream: StreamWriter,
+    stream: Option<StreamWriter>,
 }
 
 /// What a session yields. After [`SessionItem::CutOff`] and [`SessionItem::Exited`] there is no more.
@@ -145,12 +147,17 @@ impl Session {
             },
         };
         let what = format!("the streams of container {container}");
-        let streams =
-            Streams::open(socket, &request).await.map_err(|error| Error::unavailable(what, chain(&error)))?;
+        let (reader, writer) = match Streams::open(socket, &request).await {
+            Ok(streams) => (Some(streams.reader), Some(streams.writer)),
+            // An exec that ended with its container before anybody could read it: its exit is still told.
+            Err(StreamError::Refused(OpenRefusal::Ended { .. })) if exec.is_some() => (None, None),
+            Err(error) => return Err(Error::unavailable(what, chain(&error))),
+        };
         let process = Process { container, exec };
+        let ended = if reader.is_some() { None } else { Some(Ended::AwaitingExit) };
         Ok(Self {
-            reader: SessionReader { process: process.clone(), exit, stream: streams.reader, ended: None },
-            writer: SessionWriter { runtime, process, stream: streams.writer },
+            reader: SessionReader { process: process.clone(), exit, stream: reader, ended },
+            writer: SessionWriter { runtime, process, stream: writer },
         })
     }
 
@@ -189,12 +196,12 @@ impl Session {
 impl SessionReader {
     /// The next item, or none after the last one. May be cancelled without loss.
     pub async fn next(&mut self) -> Result<Option<SessionItem>> {
-        match self.ended {
-            Some(Ended::Over) => return Ok(None),
-            Some(Ended::AwaitingExit) => return self.exit().await.map(Some),
-            None => {}
-        }
-        let item = match self.stream.next().await {
+        let stream = match (self.ended, &mut self.stream) {
+            (Some(Ended::Over), _) => return Ok(None),
+            (Some(Ended::AwaitingExit), _) | (None, None) => return self.exit().await.map(Some),
+            (None, Some(stream)) => stream,
+        };
+        let item = match stream.next().await {
             Ok(Frame::Stdout(bytes)) => SessionItem::Output { stream: OutputStream::Stdout, bytes },
             Ok(Frame::Stderr(bytes)) => SessionItem::Output { stream: OutputStream::Stderr, bytes },
             Ok(Frame::Lagged { dropped_bytes }) => {
@@ -231,7 +238,8 @@ impl SessionWriter {
     /// Writes to standard input; waits while the process does not read. Input for a process that has ended or
     /// closed its input goes nowhere, as with a pipe whose reader is gone.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        if let Err(error) = self.stream.write(bytes).await {
+        let Some(stream) = &mut self.stream else { return Ok(()) };
+        if let Err(error) = stream.write(bytes).await {
             tracing::debug!(container = %self.process.container, error = chain(&error), "input was not taken");
         }
         Ok(())
@@ -239,7 +247,8 @@ impl SessionWriter {
 
     /// Ends standard input.
     pub async fn close_stdin(&mut self) -> Result<()> {
-        if let Err(error) = self.stream.close_stdin().await {
+        let Some(stream) = &mut self.stream else { return Ok(()) };
+        if let Err(error) = stream.close_stdin().await {
             tracing::debug!(container = %self.process.container, error = chain(&error), "input was closed already");
         }
         Ok(())
