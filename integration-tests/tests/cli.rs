@@ -213,6 +213,33 @@ async fn a_day_with_the_daemon() {
     world.assert_nothing_left().await;
 }
 
+/// The runtime lets a repeated request join the first. So `run --name web` while a `web` ran was given the pod of
+/// the one that ran, then refused its container's name, and then removed "its" pod: a name typed twice killed a
+/// running container. And the same command twice with `--pod` and `--rm` removed the first one's container.
+#[tokio::test]
+async fn a_name_that_is_taken_harms_nobody() {
+    let world = world!();
+    let daemon = Daemon::start(&world).await;
+    let id = daemon.ok(&["run", "-d", "--name", "web", "--", "sleep", "1000"]);
+    for command in [["sleep", "1000"], ["echo", "other"]] {
+        for ways in [&["run", "-d"][..], &["run"], &["run", "--rm"], &["create"]] {
+            let said = daemon.fails(&[ways, &["--name", "web", "--"], &command].concat());
+            assert!(said.contains("the pod name \"web\" is taken by"), "{said}");
+        }
+    }
+    daemon.ok(&["pod", "run", "shared"]);
+    let mine = ["--pod", "shared", "--name", "job", "--", "sleep", "1000"];
+    daemon.ok(&[&["run", "-d"][..], &mine].concat());
+    for ways in [&["run", "-d"][..], &["run", "--rm"], &["create"]] {
+        let said = daemon.fails(&[ways, &mine].concat());
+        assert!(said.contains("the container name \"job\" is taken by"), "{said}");
+    }
+    let running = daemon.ok(&["ps"]);
+    assert!(running.contains(&id[..12]) && running.contains("job"), "{running}");
+    daemon.ok(&["rm", "-f", "web", "shared"]);
+    world.assert_nothing_left().await;
+}
+
 /// P5: kill -9 of the daemon leaves containers running, and the next one adopts them.
 #[tokio::test]
 async fn a_killed_daemon_is_followed_by_one_that_knows_everything() {

@@ -24,13 +24,16 @@ use crate::connection::{Context, absolute};
 use crate::embedded::Embedded;
 use crate::failure::{Failure, Result};
 use crate::foreground::{self, Ending, Plan, Screen, Start};
-use crate::naming::made_up_name;
+use crate::naming::{made_up_name, random_hex};
 use crate::output::tell;
 use crate::signals::{Ownership, Signals};
 use crate::terminal::{self, DetachKeys, WINDOW_DEFAULT};
 
 /// On a pod that was made for one container and is removed with it: the container's name.
 pub(super) const OWN_POD_ANNOTATION: &str = "dev.mainstay.pod-of";
+/// On what a command makes: which command it was. The daemon takes a creation that says the same as an earlier one
+/// for the same request, sent again; two commands are never the same request, however alike they are.
+const REQUEST_ANNOTATION: &str = "dev.mainstay.request";
 /// How often another made-up name is tried when somebody has it already.
 const NAME_ATTEMPTS_MAX: usize = 5;
 
@@ -49,6 +52,8 @@ struct Made {
 /// What is asked for, with all that was to be read for it.
 struct Wanted<'a> {
     arguments: &'a CreateArguments,
+    /// What no other command has.
+    request: String,
     environment: BTreeMap<String, String>,
 }
 
@@ -242,7 +247,8 @@ async fn make_named(
 impl<'a> Wanted<'a> {
     /// Reads what is to be read, and checks all that can be found wrong before anything is made.
     fn read(arguments: &'a CreateArguments) -> Result<Self> {
-        let wanted = Self { arguments, environment: environment(&arguments.process)? };
+        let request = random_hex().map_err(|e| Failure::machine("random bytes for a request", e))?;
+        let wanted = Self { arguments, request, environment: environment(&arguments.process)? };
         let name = arguments.name.clone().map_or_else(new_name, Ok)?;
         let (sandbox, container) = wanted.specs(name, Stdin::Null);
         sandbox.check()?;
@@ -258,7 +264,11 @@ impl<'a> Wanted<'a> {
         };
         let mut sandbox = self.arguments.sandbox_spec(name.clone());
         sandbox.annotations.insert(OWN_POD_ANNOTATION.to_owned(), name.to_string());
-        (sandbox, self.arguments.container_spec(name, stdin, surroundings))
+        let mut container = self.arguments.container_spec(name, stdin, surroundings);
+        for annotations in [&mut sandbox.annotations, &mut container.annotations] {
+            annotations.insert(REQUEST_ANNOTATION.to_owned(), self.request.clone());
+        }
+        (sandbox, container)
     }
 }
 
