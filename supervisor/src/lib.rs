@@ -21,7 +21,7 @@
 //! | [`sealed`] | the copy of the program that shims are executed from |
 //! | `launch`, `adopt`, `stop`, `task` | what is done with a shim, command by command |
 //! | `shim`, `exits`, `link`, `watch` | one shim: its life, its exits, its connection, its process |
-//! | `spawn`, `files`, `cgroup`, `machine` | the work on the machine that blocks |
+//! | `spawn`, `zygote`, `files`, `cgroup`, `machine` | the work on the machine that blocks |
 //!
 //! Never: knows the store, the other actors, or CRI.
 
@@ -46,6 +46,7 @@ mod stop;
 pub mod supervisor;
 mod task;
 mod watch;
+mod zygote;
 
 pub use exits::{EXIT_QUESTION_MS, RECEIPTS_GATHERED_MS, RECONNECT_MAX_MS, RECONNECT_MIN_MS};
 pub use settings::{Lifetime, OomScorePolicy, Program, SupervisorSettings, Timeouts};

@@ -1,7 +1,7 @@
 //! What all shims of a supervisor have in common, and the place for work that blocks.
 //!
-//! Owns: the settings, the machine's cgroup layout and facts, the sealed program, the lifeline. Never: knows a
-//! single shim.
+//! Owns: the settings, the machine's cgroup layout and facts, the sealed program, the zygote, the lifeline. Never:
+//! knows a single shim.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,6 +18,7 @@ use crate::host::HostFacts;
 use crate::paths::Directories;
 use crate::sealed::SealedProgram;
 use crate::settings::{Lifetime, Program, SupervisorSettings};
+use crate::zygote::Zygote;
 
 /// Shared by all shims, and by the threads that work for them.
 #[derive(Debug)]
@@ -28,6 +29,7 @@ pub(crate) struct Machine {
     pub host: HostFacts,
     pub boot_id: String,
     pub lifeline: Option<Lifeline>,
+    pub zygote: Zygote,
     cgroup_parent: CgroupPath,
     program: OnceLock<SealedProgram>,
 }
@@ -59,6 +61,7 @@ impl Machine {
             boot_id: crate::identity::boot_id().map_err(|error| Error::unavailable("/proc", error))?,
             cgroup_parent,
             lifeline,
+            zygote: Zygote::default(),
             program: OnceLock::new(),
             settings,
         })

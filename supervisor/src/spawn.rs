@@ -1,6 +1,6 @@
-//! Starting the process of a shim.
+//! Starting the process of a shim: forked from the zygote, or executed where there is none.
 //!
-//! Owns: its sockets, descriptors, environment, session. What it is given:
+//! Owns: its sockets, descriptors, environment, session. What one that is executed is given:
 //!
 //! | descriptor | |
 //! |---|---|
@@ -10,7 +10,8 @@
 //! | 4 | the listening stream socket |
 //! | 5 | with [`Lifetime::WithRuntime`](crate::settings::Lifetime) the lifeline |
 //!
-//! and nothing else. Never: talks to it, or waits for it. All of it blocks.
+//! and nothing else. One that is forked has the same at numbers of its own. Never: talks to it, or waits for it. All of it
+//! blocks.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -23,8 +24,10 @@ use std::process::{Command, Stdio};
 
 use mainstay_messages::record::ShimRecord;
 use mainstay_messages::{Error, ProcessIdentity, Result, SandboxId};
+use mainstay_shim::zygote::{ForkError, Forked, ShimFiles, ZYGOTE_OPTION, padding};
 use mainstay_task_api::EXTENSION_PROTOCOL;
 use rustix::io::fcntl_dupfd_cloexec;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
 };
@@ -34,11 +37,14 @@ use crate::identity::identity_of;
 use crate::machine::Machine;
 use crate::paths::SOCKET_PATH_LENGTH_MAX;
 use crate::sealed::SHIM_NAME;
+use crate::zygote;
 
 /// The descriptors that a shim is given, in this order from the first on.
 const FIRST_PASSED: RawFd = 3;
 /// The most of them.
-const PASSED_MAX: usize = 3;
+const PASSED_MAX: usize = PASSED.len();
+/// The options that tell a shim which is which.
+const PASSED: [&str; 3] = ["--listen-fd", "--streams-fd", "--lifeline-fd"];
 /// Where their originals are moved, so that none is in the way of another's final place.
 const ORIGINALS_FROM: RawFd = 10;
 
@@ -72,7 +78,7 @@ pub(crate) fn spawn(machine: &Machine, sandbox: &SandboxId) -> Result<Spawned> {
     }
     let arguments = arguments(machine, sandbox)?;
     let cannot = |error: io::Error| Error::unavailable(format!("the shim of pod {sandbox}"), error);
-    let (process, pidfd) = start(machine, &arguments, &log, &passed).map_err(cannot)?;
+    let (process, pidfd) = start(machine, arguments, &log, &passed).map_err(cannot)?;
     spare(&process, machine.settings.shim_oom_score);
     let record = ShimRecord { process, socket, protocol: EXTENSION_PROTOCOL };
     // From here on it is found again even if this process ends before its record is in the store.
@@ -83,28 +89,20 @@ pub(crate) fn spawn(machine: &Machine, sandbox: &SandboxId) -> Result<Spawned> {
     Ok(Spawned { record, pidfd })
 }
 
-/// The command line; the shim is recognised by it when all records are lost.
+/// Starts the zygote, so that the first shim does not wait for it.
+pub(crate) fn warm(machine: &Machine) {
+    machine.zygote.warm(|| start_zygote(machine));
+}
+
+/// The command line without descriptors; the shim is recognised by it when all records are lost.
 fn arguments(machine: &Machine, sandbox: &SandboxId) -> Result<Vec<String>> {
     let directory = machine.directories.pod(sandbox);
     let Some(directory) = directory.to_str() else {
         return Err(Error::invalid("state_dir", format!("{directory:?}"), "a path in UTF-8"));
     };
     let cgroup = machine.pod_cgroup(sandbox)?.to_string();
-    let mut arguments: Vec<String> = [
-        ["--sandbox", sandbox.as_str()],
-        ["--dir", directory],
-        ["--cgroup", &cgroup],
-        ["--listen-fd", "3"],
-        ["--streams-fd", "4"],
-    ]
-    .concat()
-    .into_iter()
-    .map(str::to_owned)
-    .collect();
-    if machine.lifeline.is_some() {
-        arguments.extend(["--lifeline-fd".to_owned(), "5".to_owned()]);
-    }
-    Ok(arguments)
+    let arguments = ["--sandbox", sandbox.as_str(), "--dir", directory, "--cgroup", &cgroup];
+    Ok(arguments.map(str::to_owned).to_vec())
 }
 
 /// A listening socket that only root can connect to.
@@ -125,7 +123,56 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
+/// `passed`: the two sockets, and the lifeline if there is one.
 fn start(
+    machine: &Machine,
+    mut arguments: Vec<String>,
+    log: &File,
+    passed: &[OwnedFd],
+) -> io::Result<(ProcessIdentity, OwnedFd)> {
+    match fork(machine, &arguments, log, passed) {
+        Ok(Forked { pid, pidfd }) => {
+            let identity = identity_of(pid.as_raw_pid().unsigned_abs());
+            return Ok((identity.inspect_err(|_| undo(&pidfd))?, pidfd));
+        }
+        // There may be a shim on these sockets. Another one beside it would be worse than none.
+        Err(ForkError::Silent(error)) => return Err(error),
+        Err(error) => tracing::debug!(%error, "the shim is executed"),
+    }
+    for ((option, _), place) in PASSED.into_iter().zip(passed).zip(FIRST_PASSED..) {
+        arguments.extend([option.to_owned(), place.to_string()]);
+    }
+    execute(machine, &arguments, log, passed)
+}
+
+fn fork(
+    machine: &Machine,
+    arguments: &[String],
+    log: &File,
+    passed: &[OwnedFd],
+) -> Result<Forked, ForkError> {
+    let words: Vec<String> = [SHIM_NAME.to_owned()].into_iter().chain(arguments.iter().cloned()).collect();
+    let [requests, streams, lifeline @ ..] = passed else { unreachable!("two sockets are always passed") };
+    let files = ShimFiles {
+        log: log.as_fd(),
+        requests: requests.as_fd(),
+        streams: streams.as_fd(),
+        lifeline: lifeline.first().map(AsFd::as_fd),
+    };
+    machine.zygote.fork(|| start_zygote(machine), &words, &files)
+}
+
+fn start_zygote(machine: &Machine) -> io::Result<zygote::Process> {
+    let (socket, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    let arguments = [ZYGOTE_OPTION.to_owned(), FIRST_PASSED.to_string(), padding()];
+    // What it has to say it says over the socket. An open standard error of ours would keep whoever reads that waiting.
+    let nothing = File::options().write(true).open("/dev/null")?;
+    let (_, pidfd) = execute(machine, &arguments, &nothing, &[theirs])?;
+    Ok(zygote::Process { socket, pidfd })
+}
+
+fn execute(
     machine: &Machine,
     arguments: &[String],
     log: &File,

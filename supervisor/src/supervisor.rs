@@ -36,6 +36,7 @@ use crate::launch;
 use crate::machine::{Machine, now};
 use crate::settings::SupervisorSettings;
 use crate::shim::{Facts, Shim};
+use crate::spawn;
 use crate::stop;
 
 /// The most messages from one sender that wait for the supervisor. It only hands them on.
@@ -132,17 +133,15 @@ impl Actor for ShimSupervisor {
 
     fn started(&mut self, context: &mut Self::Context) {
         context.set_mailbox_capacity(SUPERVISOR_MAILBOX_MAX);
-        // So that the first pod does not wait for the copy.
+        // So that the first pod does not wait for the sealed copy of the program, and what is begun from it.
         let machine = Arc::clone(&self.machine);
         actix::spawn(async move {
-            let seal = |machine: &Machine| {
-                machine
-                    .program()
-                    .map(drop)
-                    .map_err(|error| Error::unavailable("a sealed copy of the shim's program", error))
+            let warm = |machine: &Machine| {
+                spawn::warm(machine);
+                Ok(())
             };
-            if let Err(error) = machine.blocking("the sealing of the shim's program", seal).await {
-                tracing::warn!(%error, "shims will be executed from the program's file");
+            if let Err(error) = machine.blocking("the start of the zygote", warm).await {
+                tracing::warn!(%error, "the first pod will take longer");
             }
         });
     }

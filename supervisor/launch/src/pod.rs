@@ -1,7 +1,8 @@
 //! The name spaces that the containers of a pod share, held by descriptor, with no process of their own.
 //!
-//! A child makes them and ends; the descriptors keep them. Only a process id name space needs a process that stays: the pod's
-//! init, a copy of this process without privileges, in an empty root, that does nothing but let the kernel reap orphans.
+//! This process makes them, opens them, and goes back to its own; the descriptors keep them. Only a process id name space
+//! needs a process that stays, and which makes the others too: the pod's init, a copy of this process without privileges, in
+//! an empty root, that does nothing but let the kernel reap orphans.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,7 +17,9 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, chdir, fchdir, pidfd_send_signal, pivot_root,
     set_parent_process_death_signal, waitid,
 };
-use rustix::thread::{UnshareFlags, set_name, set_no_new_privs, set_thread_groups};
+use rustix::thread::{
+    UnshareFlags, move_into_link_name_space, set_name, set_no_new_privs, set_thread_groups,
+};
 
 use crate::clone::{self, CgroupEntry, Never};
 use crate::control::{ControlEnd, Launching, Reply};
@@ -29,8 +32,8 @@ use crate::procfs::HostProc;
 use crate::syscall::{CLONE_NEWPID, close_range};
 use crate::{capabilities, sysctl};
 
-/// How long the kernel may take to make the name spaces. It takes less than a millisecond, but waits for its turn when many
-/// network name spaces are being destroyed.
+/// How long the pod's init may take to make the name spaces. It takes less than a millisecond, but waits for its turn when
+/// many network name spaces are being destroyed.
 pub const POD_NAMESPACES_TIMEOUT_MS: u32 = 30_000;
 /// The name of a pod's init in the process table.
 const POD_INIT_NAME: &std::ffi::CStr = c"mainstay-pod";
@@ -99,21 +102,35 @@ pub struct PodNamespaces {
 /// Makes the name spaces of a pod. Waits for the kernel to make them.
 ///
 /// # Errors
-/// When the kernel refuses one of them, or takes longer than [`POD_NAMESPACES_TIMEOUT_MS`].
+/// When the kernel refuses one of them, or the pod's init takes longer than [`POD_NAMESPACES_TIMEOUT_MS`].
 pub fn pod_namespaces(request: &PodNamespaceRequest<'_>) -> Result<PodNamespaces> {
     if request.hostname.is_some() && request.uts == PodNamespace::Host {
         return Err(crate::error::invalid("hostname", "without a uts name space it would rename the host"));
     }
     let flags = unshare_flags(request);
-    if flags.is_empty() && request.pid == PodPid::PerContainer {
-        return Ok(PodNamespaces::default());
+    match request.pid {
+        PodPid::PerContainer if flags.is_empty() => Ok(PodNamespaces::default()),
+        PodPid::PerContainer => make_in_passing(request, flags),
+        PodPid::Shared => make_with_init(request, flags),
     }
-    let clone_flags = if request.pid == PodPid::Shared { CLONE_NEWPID } else { 0 };
+}
+
+/// Makes them for this process, which is back in its own when this returns.
+fn make_in_passing(request: &PodNamespaceRequest<'_>, flags: UnshareFlags) -> Result<PodNamespaces> {
+    let visit = Visit { own: open_all(request, "self")? };
+    make(request, flags)?;
+    let opened = open_all(request, "self");
+    drop(visit);
+    opened
+}
+
+/// Has the pod's init make them.
+fn make_with_init(request: &PodNamespaceRequest<'_>, flags: UnshareFlags) -> Result<PodNamespaces> {
     let mut child =
-        clone::start(clone_flags, None, request.cgroup, &[], |control| run(request, flags, control))?;
-    let opened = wait_until_made(&mut child).and_then(|()| open_all(request, child.pid));
-    if opened.is_err() || request.pid == PodPid::PerContainer {
-        // It has nothing left to do. A reaper of the caller's may be faster than this one.
+        clone::start(CLONE_NEWPID, None, request.cgroup, &[], |control| run(request, flags, control))?;
+    let opened = wait_until_made(&mut child).and_then(|()| open_all(request, &child.pid.to_string()));
+    if opened.is_err() {
+        // A reaper of the caller's may be faster than this one.
         let _ = pidfd_send_signal(&child.pidfd, Signal::KILL);
         let _ = waitid(WaitId::PidFd(child.pidfd.as_fd()), WaitIdOptions::EXITED);
         return opened;
@@ -157,12 +174,13 @@ fn wait_until_made(child: &mut Launching) -> Result<()> {
     }
 }
 
-fn open_all(request: &PodNamespaceRequest<'_>, pid: Pid) -> Result<PodNamespaces> {
+/// Opens those of a process that the pod does not share with the host.
+fn open_all(request: &PodNamespaceRequest<'_>, process: &str) -> Result<PodNamespaces> {
     let open = |wanted: bool, name: &str| -> Result<Option<OwnedFd>> {
         if !wanted {
             return Ok(None);
         }
-        let path = format!("/proc/{pid}/ns/{name}");
+        let path = format!("/proc/{process}/ns/{name}");
         let file = File::open(&path).context(Step::Namespaces, || format!("opening {path}"))?;
         Ok(Some(file.into()))
     };
@@ -175,7 +193,25 @@ fn open_all(request: &PodNamespaceRequest<'_>, pid: Pid) -> Result<PodNamespaces
     })
 }
 
-fn run(request: &PodNamespaceRequest<'_>, flags: UnshareFlags, control: &ControlEnd) -> Result<Never> {
+/// A process that is about to make name spaces for itself; it goes back to what it had when this is dropped.
+struct Visit {
+    own: PodNamespaces,
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        for own in [&self.own.network, &self.own.ipc, &self.own.uts].into_iter().flatten() {
+            // Nothing is needed for it that making new ones did not need. A process that cannot go back must not go on: it
+            // would take the pod's name spaces for the host's.
+            if let Err(error) = move_into_link_name_space(own.as_fd(), None) {
+                panic!("cannot return to the own name spaces: {error}");
+            }
+        }
+    }
+}
+
+/// Makes the name spaces for this process, and sets them up.
+fn make(request: &PodNamespaceRequest<'_>, flags: UnshareFlags) -> Result<()> {
     let proc = HostProc::open().context(Step::Namespaces, || "opening the host's /proc".to_owned())?;
     unshare(flags).context(Step::Namespaces, || format!("making new ones ({flags:?})"))?;
     if request.network == PodNamespace::New {
@@ -188,11 +224,12 @@ fn run(request: &PodNamespaceRequest<'_>, flags: UnshareFlags, control: &Control
         LinuxNamespaceType::Network => request.network == PodNamespace::New,
         LinuxNamespaceType::Ipc => request.ipc == PodNamespace::New,
         _ => false,
-    })?;
-    drop(proc);
-    if request.pid == PodPid::Shared {
-        confine().context(Step::Namespaces, || "confining the pod's init".to_owned())?;
-    }
+    })
+}
+
+fn run(request: &PodNamespaceRequest<'_>, flags: UnshareFlags, control: &ControlEnd) -> Result<Never> {
+    make(request, flags)?;
+    confine().context(Step::Namespaces, || "confining the pod's init".to_owned())?;
     control.wait_for_go();
     control.ready(None, &[]);
     control.wait_for_release();

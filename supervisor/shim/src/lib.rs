@@ -10,6 +10,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `start` | becoming a shim: sockets, sub-reaper, mount namespace, main loop |
+//! | [`zygote`] | forking a shim instead of executing one |
 //! | `shim` | what the shim knows, and what an exit sets off |
 //! | `task` | the life of a process as decisions alone |
 //! | `process`, `identity`, `container`, `pod` | one of each |
@@ -48,6 +49,7 @@ mod start;
 mod stdin;
 mod streams;
 mod task;
+pub mod zygote;
 
 pub use exit_record::{ExitRecord, ExitRecordError, bundle_path, exit_record_path, read_exit_record};
 pub use start::{SHIM_NAME, run_if_shim};

@@ -2,10 +2,16 @@
 //!
 //! Owns: what the process is to the kernel (sub-reaper, mount namespace, session, signals), the runtime with its one
 //! thread, and the end. Never: returns to the program that embeds it.
+//!
+//! ```text
+//!   executed as a zygote ──▶ waits ──▶ forked ──┐
+//!   executed as a shim ─────────────────────────┴──▶ isolates itself ──▶ serves
+//! ```
 
-use std::ffi::OsString;
+use std::ffi::{CStr, OsString};
 use std::fmt;
 use std::io;
+use std::os::fd::RawFd;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,7 +22,7 @@ use mainstay_task_api::extension::create_extension;
 use mainstay_task_api::{TASK_V2_SERVICE, TASK_V3_SERVICE, task_v2};
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::process::{DumpableBehavior, set_child_subreaper, set_dumpable_behavior, setsid};
-use rustix::thread::{UnshareFlags, unshare_unsafe};
+use rustix::thread::{UnshareFlags, set_name, unshare_unsafe};
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixListener;
 use tokio::net::unix::pipe;
@@ -31,10 +37,15 @@ use crate::logger::{self, Chain};
 use crate::service::TaskService;
 use crate::shim::Shim;
 use crate::sockets::{accept, inherit, listener};
+use crate::zygote::{self, Born};
 use crate::{delete, reaper, streams};
 
 /// The name under which a program is a shim: the last component of its `argv[0]`.
 pub const SHIM_NAME: &str = "mainstay-shim";
+/// What a shim is called in the process table; the kernel would name it after the descriptor that it is executed from.
+const PROCESS_NAME: &CStr = c"mainstay-shim";
+/// What a zygote is called there; 15 bytes fit.
+const ZYGOTE_PROCESS_NAME: &CStr = c"mainstay-zygote";
 /// After so many polls of tasks the runtime looks for IO, SIGCHLD among it: a busy pump must not delay it.
 const POLLS_BETWEEN_IO: u32 = 8;
 
@@ -47,7 +58,11 @@ pub fn run_if_shim() {
     if Path::new(&name).file_name().is_none_or(|name| name != SHIM_NAME) {
         return;
     }
-    let outcome = become_shim(arguments);
+    let arguments: Vec<OsString> = arguments.collect();
+    let outcome = match zygote::socket(&arguments) {
+        None => become_shim(arguments),
+        Some(socket) => become_zygote(socket),
+    };
     if let Err(error) = &outcome {
         logger::error!("{error}");
     }
@@ -67,7 +82,20 @@ fn failed<E: std::error::Error>(doing: &'static str) -> impl Fn(E) -> StartError
     move |error| StartError(format!("the shim cannot start: {doing}: {}", Chain(&error)))
 }
 
-fn become_shim(arguments: impl Iterator<Item = OsString>) -> Result<(), StartError> {
+/// Ends as a shim in each process that is forked, and as a zygote in this one.
+fn become_zygote(socket: RawFd) -> Result<(), StartError> {
+    let serve = |socket| {
+        set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+        set_name(ZYGOTE_PROCESS_NAME)?;
+        zygote::serve(inherit(socket)?)
+    };
+    match serve(socket).map_err(failed("being a zygote"))? {
+        Some(Born { arguments }) => become_shim(arguments),
+        None => Ok(()),
+    }
+}
+
+fn become_shim(arguments: Vec<OsString>) -> Result<(), StartError> {
     let arguments = Arguments::parse(arguments).map_err(failed("reading its arguments"))?;
     isolate().map_err(failed("isolating itself"))?;
     let layout = Layout::detect().map_err(failed("finding the cgroups"))?;
@@ -85,6 +113,7 @@ fn become_shim(arguments: impl Iterator<Item = OsString>) -> Result<(), StartErr
 fn isolate() -> io::Result<()> {
     // Its memory and descriptors are nobody's business, a container's least of all.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    set_name(PROCESS_NAME)?;
     set_child_subreaper(Some(rustix::process::getpid()))?;
     // It fails for a leader of a process group, who need not become one.
     let _ = setsid();

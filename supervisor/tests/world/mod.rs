@@ -1,5 +1,8 @@
 //! A supervisor on real shims, with directories and cgroups of its own that are gone afterwards.
 
+// Each test file uses a part of it.
+#![allow(dead_code)]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
