@@ -240,6 +240,42 @@ async fn a_name_that_is_taken_harms_nobody() {
     world.assert_nothing_left().await;
 }
 
+/// `mainstay stop wbb` printed `wbb` and ended with 0, as if it had stopped something: an unknown name counted as
+/// one that is gone. Only a whole id shows that there was something once.
+#[tokio::test]
+async fn a_slip_of_the_pen_is_not_a_success() {
+    let world = world!();
+    let daemon = Daemon::start(&world).await;
+    let id = daemon.ok(&["run", "-d", "--name", "web", "--", "sleep", "1000"]);
+    let id = id.trim();
+    for command in [&["stop"][..], &["pod", "stop"], &["rm"], &["kill"], &["wait"], &["explain"], &["attach"]]
+    {
+        for unknown in ["nobody", "ffffffff"] {
+            let said = daemon.fails(&[command, &[unknown]].concat());
+            assert!(said.contains(&format!("{unknown:?}")) && said.starts_with("mainstay: no "), "{said}");
+        }
+    }
+    let said = daemon.fails(&["inspect", "nobody"]);
+    assert_eq!(said, "mainstay: no pod or container \"nobody\"\n");
+    daemon.ok(&["rm", "-f", "web"]);
+    daemon.ok(&["stop", id]);
+    world.assert_nothing_left().await;
+}
+
+/// The help of `inspect` named execs, and every exec was "no pod".
+#[tokio::test]
+async fn an_exec_can_be_inspected() {
+    let world = world!();
+    let daemon = Daemon::start(&world).await;
+    daemon.ok(&["run", "-d", "--name", "web", "--", "sleep", "1000"]);
+    assert_eq!(daemon.run(&["exec", "web", "--", "sh", "-c", "exit 9"]).status.code(), Some(9));
+    let id = daemon.json(&["inspect", "web"])[0]["execs"][0]["id"].as_str().expect("an id").to_owned();
+    let exec = daemon.ok(&["inspect", &id[..10]]);
+    assert!(exec.contains("kind: exec") && exec.contains("code: 9"), "{exec}");
+    daemon.ok(&["rm", "-f", "web"]);
+    world.assert_nothing_left().await;
+}
+
 /// P5: kill -9 of the daemon leaves containers running, and the next one adopts them.
 #[tokio::test]
 async fn a_killed_daemon_is_followed_by_one_that_knows_everything() {

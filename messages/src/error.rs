@@ -23,6 +23,8 @@ pub enum Kind {
     Container,
     /// An exec.
     Exec,
+    /// A pod or a container: the name could have been that of either.
+    Either,
 }
 
 impl fmt::Display for Kind {
@@ -31,6 +33,7 @@ impl fmt::Display for Kind {
             Self::Sandbox => "pod",
             Self::Container => "container",
             Self::Exec => "exec",
+            Self::Either => "pod or container",
         })
     }
 }

@@ -12,6 +12,7 @@ use mainstay_messages::admin::{
     VersionInfo,
 };
 use mainstay_messages::error::Kind;
+use mainstay_messages::id::ID_BYTES;
 use mainstay_messages::record::ContainerPhase;
 use mainstay_messages::{ContainerId, Error, Result, SandboxId, Timestamp, container};
 
@@ -57,17 +58,25 @@ impl AdminBackend {
         }
     }
 
-    /// Stopping and removing what is not there is a success (P2), as long as it is a whole id or name that
-    /// could have been there: a prefix that fits several is still an error.
-    fn gone_is_done(outcome: Result<()>) -> Result<()> {
+    /// Stopping and removing what is not there is a success (P2) when it was named by a whole id, which shows that
+    /// it was there once. A name or the beginning of an id that fits nothing may as well be a slip of the pen.
+    fn gone_is_done(reference: &Reference, outcome: Result<()>) -> Result<()> {
         match outcome {
-            Err(Error::NotFound { nearest: None, .. }) => Ok(()),
+            Err(Error::NotFound { nearest: None, .. }) if is_whole_id(&reference.0) => Ok(()),
             outcome => outcome,
         }
     }
 
     fn inspect(&self, reference: &Reference) -> Result<Object> {
-        match self.subject(reference)? {
+        let subject = self.subject(reference);
+        if let Err(unknown @ Error::NotFound { .. }) = subject {
+            return match self.runtime.resolve_exec(&reference.0) {
+                Ok(id) => Ok(Object::Exec((*self.runtime.exec_snapshot(&id)?).clone())),
+                Err(Error::NotFound { .. }) => Err(unknown),
+                Err(ambiguous) => Err(ambiguous),
+            };
+        }
+        match subject? {
             Subject::Container(id) => Ok(Object::Container {
                 container: (*self.runtime.container(&id)?).clone(),
                 execs: self.runtime.execs(&id).iter().map(|exec| (**exec).clone()).collect(),
@@ -85,9 +94,8 @@ impl AdminBackend {
             Ok(id) => Ok(Subject::Container(id)),
             Err(Error::NotFound { nearest, .. }) => match self.sandbox(reference) {
                 Ok(id) => Ok(Subject::Sandbox(id)),
-                Err(Error::NotFound { kind, id, nearest: pod }) => {
-                    let kind = if pod.is_none() && nearest.is_some() { Kind::Container } else { kind };
-                    Err(Error::NotFound { kind, id, nearest: pod.or(nearest) })
+                Err(Error::NotFound { id, nearest: pod, .. }) => {
+                    Err(Error::NotFound { kind: Kind::Either, id, nearest: nearest.or(pod) })
                 }
                 Err(other) => Err(other),
             },
@@ -120,7 +128,7 @@ impl AdminBackend {
                 return Ok(Response::Events(events));
             }
         }
-        Err(Error::NotFound { kind: Kind::Container, id: reference.0.clone(), nearest: None })
+        Err(Error::not_found(Kind::Either, &reference.0))
     }
 
     async fn stats(&self, reference: Option<&Reference>) -> Result<Response> {
@@ -212,6 +220,11 @@ impl AdminBackend {
     }
 }
 
+/// Whether a text is an id as this runtime makes them, and not the beginning of one.
+fn is_whole_id(text: &str) -> bool {
+    text.len() == 2 * ID_BYTES && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 /// Gives input to the process. Never ready: the end of the input is not the end of the stream.
 async fn feed(mut input: InputStream, mut writer: SessionWriter) -> Infallible {
     while let Some(item) = input.next().await {
@@ -238,11 +251,11 @@ impl Backend for AdminBackend {
             Request::StopSandbox { sandbox, grace_ms } => {
                 let grace = grace_ms.map(Duration::from_millis);
                 let stop = async { runtime.stop_sandbox(&self.sandbox(&sandbox)?, grace).await };
-                Self::gone_is_done(stop.await).map(done)
+                Self::gone_is_done(&sandbox, stop.await).map(done)
             }
             Request::RemoveSandbox { sandbox } => {
                 let remove = async { runtime.remove_sandbox(&self.sandbox(&sandbox)?).await };
-                Self::gone_is_done(remove.await).map(done)
+                Self::gone_is_done(&sandbox, remove.await).map(done)
             }
             Request::ListSandboxes => {
                 Ok(Response::Sandboxes(runtime.sandboxes().iter().map(|s| (**s).clone()).collect()))
@@ -257,7 +270,7 @@ impl Backend for AdminBackend {
             Request::StopContainer { container, signal, grace_ms } => {
                 let options = StopOptions { signal, grace: grace_ms.map(Duration::from_millis) };
                 let stop = async { runtime.stop_container(&self.container(&container)?, options).await };
-                Self::gone_is_done(stop.await).map(done)
+                Self::gone_is_done(&container, stop.await).map(done)
             }
             Request::KillContainer { container, signal } => {
                 runtime.kill_container(&self.container(&container)?, signal).await.map(done)
@@ -268,7 +281,7 @@ impl Backend for AdminBackend {
                     IfRunning::Kill => container::IfRunning::Kill,
                 };
                 let remove = async { runtime.remove_container(&self.container(&container)?, running).await };
-                Self::gone_is_done(remove.await).map(done)
+                Self::gone_is_done(&container, remove.await).map(done)
             }
             Request::ListContainers => {
                 Ok(Response::Containers(runtime.containers().iter().map(|c| (**c).clone()).collect()))

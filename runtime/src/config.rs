@@ -301,8 +301,24 @@ fn explain(path: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
                 .map(|(_, known)| known.to_owned());
             ConfigError::UnknownKey { path, line, key: key.to_owned(), nearest }
         }
-        _ => ConfigError::Text { path, line, message: message.lines().collect::<Vec<_>>().join(" ") },
+        _ => {
+            let message = message.lines().collect::<Vec<_>>().join(" ");
+            let message = ["expected u64", "expected usize"]
+                .iter()
+                .fold(message, |message, number| message.replace(number, "expected a whole number"));
+            let message = match key_before(text, start) {
+                Some(key) => format!("{key}: {message}"),
+                None => message,
+            };
+            ConfigError::Text { path, line, message }
+        }
     }
+}
+
+/// The key whose value begins at `start`.
+fn key_before(text: &str, start: usize) -> Option<&str> {
+    let (key, between) = text[..start].lines().last()?.split_once('=')?;
+    between.trim().is_empty().then_some(key.trim())
 }
 
 fn did_you_mean(nearest: &Option<String>) -> String {
@@ -343,6 +359,14 @@ mod tests {
         "c.toml: store.read_queue_max: \"0\" is not valid; expected a number above 0"
     )]
     #[case("root_dir = \"x\"", "c.toml: root_dir: \"x\" is not valid; expected an absolute path")]
+    #[case(
+        "[timeouts]\nlaunch_ms = \"a\"",
+        "c.toml, line 2: launch_ms: invalid type: string \"a\", expected a whole number"
+    )]
+    #[case(
+        "shims = \"outlve\"",
+        "c.toml, line 1: shims: unknown variant `outlve`, expected `outlive` or `with_runtime`"
+    )]
     fn says_what_is_wrong(#[case] text: &str, #[case] message: &str) {
         assert_eq!(parse(text).expect_err("wrong"), message);
     }

@@ -21,8 +21,12 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send + 'st
         ShimLifetime::Outlive => Shutdown::LeaveRunning,
         ShimLifetime::WithRuntime => Shutdown::StopContainers,
     };
+    let socket = config.admin_socket.clone();
     let runtime = Runtime::start(config).await?;
+    let (pods, containers) = (runtime.sandboxes().len(), runtime.containers().len());
+    tracing::info!(socket = %socket.display(), pods, containers, "ready");
     let outcome = server.serve(Arc::new(AdminBackend::new(runtime.clone())), shutdown).await;
+    tracing::info!(containers = ?fate, "ending");
     runtime.close(fate).await?;
     outcome.map_err(|e| Error::unavailable("admin socket", e))
 }

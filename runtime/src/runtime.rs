@@ -317,6 +317,14 @@ impl Runtime {
         self.directory().container(id).ok_or_else(|| Error::not_found(Kind::Container, id))
     }
 
+    /// An exec: one that runs, or one of the last that ended.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn exec_snapshot(&self, id: &ExecId) -> Result<Arc<ExecSnapshot>> {
+        self.directory().exec(id).ok_or_else(|| Error::not_found(Kind::Exec, id))
+    }
+
     /// The pod that a person means: its id, the unique beginning of it, or its name.
     ///
     /// # Errors
@@ -332,6 +340,14 @@ impl Runtime {
     /// [`Error::NotFound`] with the nearest known one, [`Error::Ambiguous`].
     pub fn resolve_container(&self, text: &str) -> Result<ContainerId> {
         self.directory().resolve_container(text)
+    }
+
+    /// The exec that a person means: its id or the unique beginning of it.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Ambiguous`].
+    pub fn resolve_exec(&self, text: &str) -> Result<ExecId> {
+        self.directory().resolve_exec(text)
     }
 
     /// The journal as a stream.

@@ -53,18 +53,22 @@ impl Directory {
     /// The error for an id that nobody has, with the known id or name that is most like it.
     pub fn not_found(&self, kind: Kind, text: &str) -> Error {
         let nearest = match kind {
-            Kind::Sandbox => {
-                let known = |s: Arc<SandboxSnapshot>| [s.record.id.to_string(), s.record.name().to_string()];
-                nearest(text, self.sandboxes().into_iter().flat_map(known))
-            }
-            Kind::Container => {
-                let known =
-                    |c: Arc<ContainerSnapshot>| [c.record.id.to_string(), c.record.name().to_string()];
-                nearest(text, self.containers(None).into_iter().flat_map(known))
-            }
+            Kind::Sandbox => nearest(text, self.known_sandboxes()),
+            Kind::Container => nearest(text, self.known_containers()),
+            Kind::Either => nearest(text, self.known_sandboxes().chain(self.known_containers())),
             Kind::Exec => None,
         };
         Error::NotFound { kind, id: shown(text), nearest }
+    }
+
+    fn known_sandboxes(&self) -> impl Iterator<Item = String> + use<> {
+        let known = |s: Arc<SandboxSnapshot>| [s.record.id.to_string(), s.record.name().to_string()];
+        self.sandboxes().into_iter().flat_map(known)
+    }
+
+    fn known_containers(&self) -> impl Iterator<Item = String> + use<> {
+        let known = |c: Arc<ContainerSnapshot>| [c.record.id.to_string(), c.record.name().to_string()];
+        self.containers(None).into_iter().flat_map(known)
     }
 
     fn pick<K, S>(

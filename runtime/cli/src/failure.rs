@@ -43,6 +43,9 @@ pub enum Failure {
         /// Where a daemon would answer.
         socket: PathBuf,
     },
+    /// Input is to come from a terminal, and there is none.
+    #[error("--interactive with --tty needs a terminal, and standard input is none; leave out --tty")]
+    NeedsTerminal,
     /// A file on the command line is wrong.
     #[error("{}{}: {reason}", path.display(), line.map(|n| format!(", line {n}")).unwrap_or_default())]
     File {

@@ -41,7 +41,7 @@ pub struct RunArguments {
     /// Leave it running in the daemon, and print its id
     #[arg(short, long, conflicts_with_all = ["remove", "embedded"])]
     pub detach: bool,
-    /// Remove it at the end; what runs inside this command always is
+    /// Remove it at the end; without a daemon it always is
     #[arg(long = "rm")]
     pub remove: bool,
     /// Run it inside this command even if a daemon answers
@@ -82,11 +82,11 @@ pub struct CreateArguments {
     /// A resource limit, as in nofile=1024:4096
     #[arg(long = "ulimit", value_name = "NAME=SOFT[:HARD]", value_parser = parse::ulimit)]
     pub rlimits: Vec<Rlimit>,
-    /// A label
+    /// A label, for `inspect` and `--json`
     #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = parse::label)]
     pub labels: Vec<(String, String)>,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<String>,
 }
 
@@ -100,20 +100,20 @@ pub struct ExecArguments {
     #[arg(value_parser = reference)]
     pub container: Reference,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<String>,
 }
 
 /// Flags that `run` and `exec` share.
 #[derive(Debug, Default, Args)]
 pub struct ProcessArguments {
-    /// Send it our standard input
+    /// Pass standard input on to it
     #[arg(short, long)]
     pub interactive: bool,
     /// Give it a terminal
     #[arg(short, long)]
     pub tty: bool,
-    /// A variable; KEY alone passes on our own
+    /// An environment variable; KEY alone takes its value from here
     #[arg(short, long, value_name = "KEY[=VALUE]", value_parser = parse::variable)]
     pub env: Vec<Variable>,
     /// A file with a variable a line
@@ -126,7 +126,7 @@ pub struct ProcessArguments {
     #[arg(short, long)]
     pub user: Option<String>,
     /// Another group, by number
-    #[arg(long = "group-add", value_name = "GID")]
+    #[arg(long = "group-add", value_name = "GID", value_parser = parse::group)]
     pub groups: Vec<u32>,
 }
 
@@ -175,7 +175,7 @@ pub struct ResourceArguments {
     #[arg(long, value_name = "N", value_parser = parse::cpus, help_heading = "Limits")]
     pub cpus: Option<u64>,
     /// The weight when CPU time is short; 1024 is usual
-    #[arg(long, value_name = "N", help_heading = "Limits")]
+    #[arg(long, value_name = "N", value_parser = parse::number, help_heading = "Limits")]
     pub cpu_shares: Option<u64>,
     /// The CPUs to run on, as in 0-2,4
     #[arg(long, value_name = "LIST", help_heading = "Limits")]
@@ -184,7 +184,7 @@ pub struct ResourceArguments {
     #[arg(long, value_name = "LIST", help_heading = "Limits")]
     pub cpuset_mems: Option<String>,
     /// The most processes and threads
-    #[arg(long, value_name = "N", help_heading = "Limits")]
+    #[arg(long, value_name = "N", value_parser = parse::number, help_heading = "Limits")]
     pub pids_limit: Option<u64>,
 }
 

@@ -250,7 +250,7 @@ pub struct LogsArguments {
     #[arg(short, long)]
     pub follow: bool,
     /// Only the last N lines
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(short = 'n', long, value_name = "N", value_parser = parse::number)]
     pub tail: Option<u64>,
     /// Only from then on: 10m (ago), 2026-11-29T16:00:00Z, or seconds since 1970
     #[arg(long, value_name = "TIME", value_parser = parse::since)]
@@ -291,7 +291,7 @@ pub struct EventsArguments {
 /// Of `explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArguments {
-    /// The pod or container; it may be gone
+    /// The pod or container; one that is gone by its whole id
     #[arg(value_name = "ID", value_parser = reference)]
     pub object: Reference,
 }
@@ -303,7 +303,7 @@ pub enum ConfigCommand {
     Default,
     /// Check a configuration file
     Check {
-        /// The file; that of --config when not given
+        /// The file; the one that the daemon would read when not given
         file: Option<PathBuf>,
     },
 }

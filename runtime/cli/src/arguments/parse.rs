@@ -78,6 +78,16 @@ fn decimal(text: &str) -> Option<(u64, u64)> {
     Some((value, scale))
 }
 
+/// A whole number.
+pub fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "expected a whole number, as in 100".to_owned())
+}
+
+/// The number of a group. Names are those of the container, which nobody can look up yet.
+pub fn group(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "expected the number of a group, as in 27".to_owned())
+}
+
 /// A duration: `10` is seconds; `500ms`, `1.5s`, `2m`, `3h`, `1d`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let expected = || "expected a time such as 10 (seconds), 500ms, 1.5s, 2m, 3h or 1d".to_owned();

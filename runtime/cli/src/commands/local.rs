@@ -1,7 +1,6 @@
 //! Commands that need no daemon, or are it: `daemon`, `bench`, `config`, `completion`,
 //! `version`.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
@@ -50,10 +49,14 @@ pub(super) fn config(context: &Context, command: ConfigCommand) -> Result<ExitCo
     match command {
         ConfigCommand::Default => output::print(&Config::default_text()).map_err(Failure::Output)?,
         ConfigCommand::Check { file } => {
-            let path =
-                file.or_else(|| context.config_path()).unwrap_or_else(|| PathBuf::from(CONFIG_PATH_DEFAULT));
-            Config::load(&path)?;
-            output::print(&format!("{}: good\n", path.display())).map_err(Failure::Output)?;
+            let said = match file.or_else(|| context.config_path()) {
+                Some(path) => {
+                    Config::load(&path)?;
+                    format!("{}: good\n", path.display())
+                }
+                None => format!("{CONFIG_PATH_DEFAULT} is not there: the defaults apply\n"),
+            };
+            output::print(&said).map_err(Failure::Output)?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -32,6 +32,7 @@ pub(super) async fn exec(context: &Context, arguments: &ExecArguments) -> Result
         absolute: &absolute,
     });
     spec.check()?;
+    terminal_for(&arguments.process)?;
     let client = context.daemon().await?;
     let mut signals = Signals::listen()?;
     let plan = Plan {
@@ -69,6 +70,15 @@ pub(super) async fn attach(context: &Context, arguments: AttachArguments) -> Res
         start: Start::Not,
     };
     conclude(foreground::run(&client, stream, &mut signals, plan).await?)
+}
+
+/// Refuses input for a terminal that does not come from one: the end of a pipe or file is nothing that a terminal
+/// can pass on, so a shell on it would wait for ever.
+pub(super) fn terminal_for(arguments: &ProcessArguments) -> Result<()> {
+    match arguments.interactive && arguments.tty && !terminal::on_terminal() {
+        true => Err(Failure::NeedsTerminal),
+        false => Ok(()),
+    }
 }
 
 /// The environment of a process: its files in order, then its flags.

@@ -17,7 +17,7 @@ use mainstay_messages::spec::{Stdin, Terminal};
 use mainstay_messages::{ContainerSpec, Error, Name, SandboxSpec};
 use serde_json::json;
 
-use super::process::{conclude, environment};
+use super::process::{conclude, environment, terminal_for};
 use crate::arguments::container::{CreateArguments, RunArguments};
 use crate::arguments::spec::Surroundings;
 use crate::connection::{Context, absolute};
@@ -67,6 +67,9 @@ enum Afterwards {
 /// `mainstay run`
 pub(super) async fn run(context: &Context, arguments: &RunArguments) -> Result<ExitCode> {
     let wanted = Wanted::read(&arguments.what)?;
+    if !arguments.detach {
+        terminal_for(&arguments.what.process)?;
+    }
     let mut signals = Signals::listen()?;
     let client = if arguments.embedded { None } else { context.daemon_if_any().await? };
     let Some(client) = client else {

@@ -359,7 +359,8 @@ impl Backend for FakeBackend {
             Request::Inspect { object } => Ok(Response::Object(Box::new(match self.container(&object) {
                 Ok(container) => Object::Container { container: container.snapshot(), execs: Vec::new() },
                 Err(_) => {
-                    let record = self.sandbox(&object)?;
+                    let unknown = |_| Error::not_found(Kind::Either, &object.0);
+                    let record = self.sandbox(&object).map_err(unknown)?;
                     let state = self.state();
                     let own = state.containers.values().filter(|container| container.sandbox == record.id);
                     let containers = own.map(|container| container.snapshot()).collect();

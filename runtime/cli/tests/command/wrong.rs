@@ -26,6 +26,13 @@ fn alone(arguments: &[&str]) -> Command {
 #[case(&["run", "--embedded", "--memory", "1k", "true"], 125, "memory: 1024 bytes is not valid; expected at least")]
 #[case(&["run", "--embedded", "--env-file", "/nonexistent/e", "true"], 125, "/nonexistent/e: No such file")]
 #[case(&["run", "--memory", "64x", "true"], 2, "64m")]
+#[case(&["run", "--membory", "64m", "true"], 2, "a similar argument exists: '--memory'")]
+#[case(&["exec", "web", "--tyt", "true"], 2, "--tyt")]
+#[case(&["run", "-it", "--embedded", "true"], 125, "leave out --tty")]
+#[case(&["exec", "-it", "web", "sh"], 125, "leave out --tty")]
+#[case(&["run", "--cpu-shares", "x", "true"], 2, "expected a whole number")]
+#[case(&["run", "--group-add", "wheel", "true"], 2, "expected the number of a group")]
+#[case(&["logs", "--tail", "all", "web"], 2, "expected a whole number")]
 #[case(&["frobnicate"], 2, "frobnicate")]
 fn says_it_in_a_sentence(#[case] arguments: &[&str], #[case] status: i32, #[case] part: &str) {
     let output = alone(arguments).output().expect("it runs");
@@ -66,10 +73,10 @@ fn each_object_fails_for_itself() {
     let output = run(&daemon, &["rm", "-f", "nobody", "web"], b"");
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(text(&output.stdout), "web\n");
-    assert_eq!(text(&output.stderr), "mainstay: no pod \"nobody\"\n");
+    assert_eq!(text(&output.stderr), "mainstay: no pod or container \"nobody\"\n");
     let output = run(&daemon, &["--json", "rm", "nobody"], b"");
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!(json, serde_json::json!([{ "id": "nobody", "error": "no pod \"nobody\"" }]));
+    assert_eq!(json, serde_json::json!([{ "id": "nobody", "error": "no pod or container \"nobody\"" }]));
 }
 
 #[test]
