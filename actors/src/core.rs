@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicUsize;
 
 use actix::{Actor, Addr, AsyncContext, Context, Recipient};
 use mainstay_messages::event::Seq;
-use mainstay_messages::router::{ShimDied, TaskExited};
+use mainstay_messages::router::{Noted, ShimDied, TaskExited};
 use tokio::time::Instant;
 
 use crate::counters::Counters;
@@ -33,6 +33,8 @@ pub struct Facts {
     pub exited: Recipient<TaskExited>,
     /// A shim died.
     pub died: Recipient<ShimDied>,
+    /// Something happened that changes nothing.
+    pub noted: Recipient<Noted>,
 }
 
 /// The actors of one runtime. Cheap to clone.
@@ -73,7 +75,11 @@ impl Core {
             began: Instant::now(),
         };
         let context = Context::<Router>::new();
-        let facts = Facts { exited: context.address().recipient(), died: context.address().recipient() };
+        let facts = Facts {
+            exited: context.address().recipient(),
+            died: context.address().recipient(),
+            noted: context.address().recipient(),
+        };
         let supervisor = supervisor(facts)?;
         let router = context.run(Router::new(World::new(shared(supervisor))));
         Ok(Self { router, events, directory, counters })

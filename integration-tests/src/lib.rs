@@ -4,11 +4,13 @@
 //! A test takes a world with [`world!`], and gets none when it cannot run here; it has then said why. Dropping a
 //! world kills whatever is left in its cgroup, so that a test that fails leaves nothing either.
 
+pub mod daemon;
 pub mod ledger;
 pub mod peer;
 pub mod wait;
 mod world;
 
+pub use daemon::Daemon;
 pub use world::{Shorthand, World, script_spec};
 
 /// A world for this test, or an early return that says why there is none.

@@ -20,10 +20,32 @@ pub async fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T
     }
 }
 
+/// Looks until a look, which may take its time, finds the condition; panics with `what` when it never does.
+pub async fn until_async(what: &str, condition: impl AsyncFn() -> bool) {
+    let looks = async {
+        while !condition().await {
+            tokio::time::sleep(Duration::from_millis(POLL_MS)).await;
+        }
+    };
+    finish(what, looks).await;
+}
+
 /// Waits for a future; panics with `what` when it never ends.
 pub async fn finish<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(Duration::from_millis(CONDITION_MS), future).await {
         Ok(value) => value,
         Err(_) => panic!("waited {CONDITION_MS} ms in vain: {what}"),
+    }
+}
+
+/// Waits for a future or for a condition, whichever comes first; none when it was the condition.
+pub async fn until_or<T>(
+    what: &str,
+    future: &mut (impl Future<Output = T> + Unpin),
+    mut condition: impl FnMut() -> bool,
+) -> Option<T> {
+    tokio::select! {
+        value = finish(what, future) => Some(value),
+        () = until(what, || condition().then_some(())) => None,
     }
 }

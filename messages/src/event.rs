@@ -169,6 +169,36 @@ pub enum What {
         /// `ok`, or what went wrong.
         outcome: String,
     },
+    /// A saga was run, or undone.
+    StepsTaken {
+        /// Which: `run-pod`, `create-container`.
+        saga: String,
+        /// Its steps, in the order in which they were taken.
+        steps: Vec<StepTaken>,
+    },
+}
+
+/// One way of one step of a saga.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepTaken {
+    /// The step.
+    pub step: String,
+    /// Which way.
+    pub way: Way,
+    /// How long it took, in microseconds.
+    pub took_us: u64,
+    /// What went wrong; none when it worked.
+    pub trouble: Option<String>,
+}
+
+/// A way of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// It was done.
+    Act,
+    /// It was undone.
+    Undo,
 }
 
 impl Fact {
@@ -192,6 +222,18 @@ impl Subject {
     /// About an exec.
     pub fn exec(sandbox: &SandboxId, container: &ContainerId, id: &ExecId) -> Self {
         Self { sandbox: Some(sandbox.clone()), container: Some(container.clone()), exec: Some(id.clone()) }
+    }
+}
+
+impl fmt::Display for StepTaken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { step, way, took_us, trouble } = self;
+        let undo = match way {
+            Way::Act => "",
+            Way::Undo => "undo ",
+        };
+        write!(f, "{undo}{step} {}.{:03} ms", took_us / 1_000, took_us % 1_000)?;
+        trouble.iter().try_for_each(|trouble| write!(f, " failed ({trouble})"))
     }
 }
 
@@ -226,6 +268,11 @@ impl fmt::Display for What {
                 write!(f, "{actor} actor panicked and was restarted (restart {count})")
             }
             Self::Undone { step, outcome } => write!(f, "step undone: {step}: {outcome}"),
+            Self::StepsTaken { saga, steps } => {
+                write!(f, "{saga}:")?;
+                let separators = std::iter::once(" ").chain(std::iter::repeat(", "));
+                steps.iter().zip(separators).try_for_each(|(step, separator)| write!(f, "{separator}{step}"))
+            }
         }
     }
 }

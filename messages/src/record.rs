@@ -213,6 +213,9 @@ impl ContainerRecord {
 macro_rules! phase_words {
     ($name:ident { $($variant:ident => $word:literal),+ $(,)? }) => {
         impl $name {
+            /// All phases, in the usual order.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
             /// The phase as one lower-case word.
             pub fn word(self) -> &'static str {
                 match self { $(Self::$variant => $word),+ }

@@ -4,6 +4,7 @@
 use actix::Message;
 
 use crate::error::Result;
+use crate::event::{Subject, What};
 use crate::id::{ContainerId, ExecId, SandboxId};
 use crate::process::Exit;
 use crate::spec::{ContainerSpec, SandboxSpec};
@@ -66,6 +67,16 @@ pub struct ShimDied {
     pub sandbox: SandboxId,
     /// How, as far as it is known.
     pub reason: String,
+}
+
+/// A fact on which no state depends, for the journal.
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "()")]
+pub struct Noted {
+    /// Whom it is about.
+    pub subject: Subject,
+    /// What happened.
+    pub what: What,
 }
 
 /// A child was taken down on purpose: whatever still arrives for it is absorbed.

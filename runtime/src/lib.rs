@@ -18,6 +18,8 @@ pub mod backend;
 pub mod config;
 pub mod daemon;
 pub mod events;
+#[cfg(feature = "faults")]
+pub mod faults;
 pub mod logs;
 pub mod runtime;
 pub mod session;

@@ -175,19 +175,27 @@ async fn start_actors(settings: SupervisorSettings, limits: StoreLimits) -> Resu
     let store = Arc::new(opened.store);
     let loaded = store.load().await?;
     let how = how_down(&loaded, &boot_id);
-    let ports = Ports {
-        store: Arc::clone(&store) as Arc<dyn Store>,
-        clock: Arc::new(WallClock),
-        ids: Arc::new(KernelRandom),
-    };
+    let ports = Ports { store: written_to(&store), clock: Arc::new(WallClock), ids: Arc::new(KernelRandom) };
     let parts = Parts { ports, log_dir: settings.directories().logs(), last: loaded.last };
     let core = Core::start(parts, |facts| {
-        let supervisor = ShimSupervisor::new(settings, facts.exited, facts.died)?;
+        let supervisor = ShimSupervisor::new(settings, facts.exited, facts.died, facts.noted)?;
         Ok::<_, Error>(Supervisor::of(&supervisor.start()))
     })?;
     let closed = |_| Error::internal("the router", "it ended while it was started");
     core.router.send(Recover { loaded, how }).await.map_err(closed)?;
     Ok((core, store))
+}
+
+/// The store as the actors see it.
+#[cfg(not(feature = "faults"))]
+fn written_to(store: &Arc<SqliteStore>) -> Arc<dyn Store> {
+    Arc::clone(store) as Arc<dyn Store>
+}
+
+/// The store as the actors see it: one that fails where a test wants it to.
+#[cfg(feature = "faults")]
+fn written_to(store: &Arc<SqliteStore>) -> Arc<dyn Store> {
+    Arc::new(crate::faults::StruckStore::new(Arc::clone(store) as Arc<dyn Store>))
 }
 
 /// Whether the machine was rebooted since the last run.

@@ -20,6 +20,8 @@ use crate::paths::{Directories, Layer, PRIVATE_DIRECTORY_MODE};
 
 /// The mode of files that only the runtime may read.
 pub(crate) const PRIVATE_FILE_MODE: u32 = 0o600;
+/// The mode of a directory of logs, as the shim makes it too: log collectors of other users read there.
+const LOG_DIRECTORY_MODE: u32 = 0o755;
 /// The exit record of a container's PID 1, in its bundle.
 const EXIT_RECORD: &str = "exit";
 
@@ -56,29 +58,63 @@ pub(crate) fn check_sources(record: &ContainerRecord) -> Result<()> {
     Ok(())
 }
 
-/// Makes a container's bundle and layer. The caller removes them with [`remove_container`] when this fails.
-pub(crate) fn prepare_container(
-    directories: &Directories,
-    record: &ContainerRecord,
-    spec: &Spec,
-) -> Result<Root> {
-    let bundle = directories.bundle(&record.sandbox, &record.id);
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |error| Error::unavailable(path.display().to_string(), error)
+/// Whether something was there before it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Before {
+    Absent,
+    Present,
+}
+
+/// Makes a pod's directories.
+pub(crate) fn make_pod(directories: &Directories, sandbox: &SandboxId) -> Result<Before> {
+    let pod = directories.pod(sandbox);
+    let before = match DirBuilder::new().mode(PRIVATE_DIRECTORY_MODE).create(&pod) {
+        Ok(()) => Before::Absent,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Before::Present,
+        Err(error) => return Err(at(&pod)(error)),
     };
-    create_private(&bundle).map_err(failed(&bundle))?;
+    let bundles = directories.bundles(sandbox);
+    create_private(&bundles).map_err(at(&bundles))?;
+    Ok(before)
+}
+
+/// What a failure at a path is called towards callers.
+fn at(path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
+    let path = path.display().to_string();
+    move |error| Error::unavailable(path, error)
+}
+
+/// Makes a container's bundle.
+pub(crate) fn make_bundle(directories: &Directories, record: &ContainerRecord, spec: &Spec) -> Result<()> {
+    let bundle = directories.bundle(&record.sandbox, &record.id);
+    create_private(&bundle).map_err(at(&bundle))?;
     let config = bundle.join("config.json");
     let text = serde_json::to_vec(spec).map_err(|error| Error::internal("config.json", error))?;
-    write_private(&config, &text).map_err(failed(&config))?;
+    write_private(&config, &text).map_err(at(&config))
+}
+
+/// Makes what a container's changes go to, if it has such a thing.
+pub(crate) fn make_layer(directories: &Directories, record: &ContainerRecord) -> Result<Root> {
     let lower = match &record.spec.rootfs {
         Rootfs::Directory { path } => return Ok(Root::Bind(path.clone())),
         Rootfs::CopyOnWrite { path } => path.clone(),
         Rootfs::Host => PathBuf::from("/"),
     };
     let layer = directories.layer(&record.id);
-    create_layer(&lower, &layer).map_err(failed(&layer.directory))?;
+    create_layer(&lower, &layer).map_err(at(&layer.directory))?;
     Ok(Root::Overlay { lower, layer })
+}
+
+/// Makes the directory of a pod's logs, unless the container logs somewhere else.
+pub(crate) fn make_logs(directories: &Directories, record: &ContainerRecord) -> Result<()> {
+    let logs = directories.pod_logs(&record.sandbox);
+    if !record.log_path.starts_with(&logs) {
+        return Ok(());
+    }
+    match DirBuilder::new().mode(LOG_DIRECTORY_MODE).create(&logs) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made.map_err(at(&logs)),
+    }
 }
 
 /// The root of an overlay has the owner and mode of its upper directory, so these are taken from the lower one: else
@@ -92,26 +128,23 @@ fn create_layer(lower: &Path, layer: &Layer) -> io::Result<()> {
     fs::set_permissions(&layer.upper, fs::Permissions::from_mode(metadata.permissions().mode() & 0o7777))
 }
 
-/// Removes a container's bundle, layer and log, whatever is in them; what is not there is removed already. The first
-/// failure is answered after all has been tried.
-pub(crate) fn remove_container(
+/// Removes a directory of a pod or container, whatever is in it, without following links or crossing into what they
+/// name. One that is not there is removed already.
+pub(crate) fn remove_tree(directory: &Path) -> Result<()> {
+    ignore_missing(fs::remove_dir_all(directory)).map_err(at(directory))
+}
+
+/// Removes a container's log and those that were rotated away, then the directory when it was the last.
+pub(crate) fn remove_logs(
     directories: &Directories,
     sandbox: &SandboxId,
     container: &ContainerId,
 ) -> Result<()> {
-    let mut first = Ok(());
-    for directory in [directories.bundle(sandbox, container), directories.layer(container).directory] {
-        let removed = remove_tree(&directory);
-        first =
-            first.and(removed.map_err(|error| Error::unavailable(directory.display().to_string(), error)));
-    }
     let logs = directories.pod_logs(sandbox);
-    let removed = remove_logs(&logs, container);
-    first.and(removed.map_err(|error| Error::unavailable(logs.display().to_string(), error)))
+    remove_logs_in(&logs, container).map_err(at(&logs))
 }
 
-/// A container's log and those that were rotated away, then the directory when it was the last.
-fn remove_logs(logs: &Path, container: &ContainerId) -> io::Result<()> {
+fn remove_logs_in(logs: &Path, container: &ContainerId) -> io::Result<()> {
     let own = format!("{container}.log");
     for entry in read_directory(logs)? {
         let name = entry.to_string_lossy();
@@ -123,17 +156,6 @@ fn remove_logs(logs: &Path, container: &ContainerId) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
         result => ignore_missing(result),
     }
-}
-
-/// Removes a pod's directory.
-pub(crate) fn remove_pod(directories: &Directories, sandbox: &SandboxId) -> Result<()> {
-    let pod = directories.pod(sandbox);
-    remove_tree(&pod).map_err(|error| Error::unavailable(pod.display().to_string(), error))
-}
-
-/// Removes a directory and everything in it without following links or crossing into what they name.
-fn remove_tree(directory: &Path) -> io::Result<()> {
-    ignore_missing(fs::remove_dir_all(directory))
 }
 
 /// The containers that have a bundle.

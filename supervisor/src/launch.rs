@@ -1,4 +1,7 @@
-//! Starting a pod's shim, and taking everything away again when a step fails.
+//! Run-pod: the steps that make a pod's shim and namespaces, and what undoes each. Stopping a pod is this saga undone
+//! ([`crate::stop`]).
+//!
+//! The pod's directory is the first to come and the last to go, so that where it is not, nothing is.
 
 use std::fs;
 use std::rc::Rc;
@@ -9,57 +12,129 @@ use mainstay_messages::record::SandboxRecord;
 use mainstay_messages::{Error, Result};
 
 use crate::cgroup;
+use crate::files;
 use crate::link::CallError;
 use crate::machine::Machine;
 use crate::oci::pod_resources;
+use crate::saga::{Saga, Step};
 use crate::shim::{Facts, Shim};
-use crate::spawn::{self, Spawned};
-use crate::stop;
+use crate::spawn;
+use crate::stop::{self, Remains};
 use crate::watch::WatchedProcess;
 
 /// How much of a shim's log is shown when it could not be started, in bytes.
 const LOG_SHOWN_MAX: usize = 512;
 
-/// Makes the pod's cgroup, starts the shim, and has it make the pod's namespaces.
-pub(crate) async fn launch(machine: Arc<Machine>, facts: Facts, record: SandboxRecord) -> Result<Rc<Shim>> {
-    // What an attempt left behind that was cut short by the end of this program.
-    stop::sweep(&machine, &record.id).await?;
-    let spawned = {
-        let record = record.clone();
-        machine.blocking(format!("the start of the shim of pod {}", record.id), move |machine| {
-            begin(machine, &record)
-        })
-    };
-    let launched = match spawned.await {
-        Ok(spawned) => settle(&machine, facts, &record, spawned).await,
-        Err(error) => Err(error),
-    };
-    if launched.is_err() {
-        undo(&machine, &record).await;
-    }
-    launched
+/// See the module.
+pub(crate) static RUN_POD: Saga<Launch, Remains> = Saga {
+    name: "run-pod",
+    steps: &[
+        Step {
+            name: "directories",
+            act: |launch| Box::pin(make_directories(launch)),
+            undo: Some(|remains| Box::pin(stop::remove_directories(remains))),
+            // They lead to the shim, and hold its exit records.
+            undone_after: &["shim"],
+        },
+        Step {
+            name: "cgroup",
+            act: |launch| Box::pin(make_cgroup(launch)),
+            undo: Some(|remains| Box::pin(stop::remove_cgroup(remains))),
+            undone_after: &[],
+        },
+        Step {
+            name: "shim",
+            act: |launch| Box::pin(start_shim(launch)),
+            undo: Some(|remains| Box::pin(stop::end_shim(remains))),
+            undone_after: &[],
+        },
+        Step {
+            name: "namespaces",
+            act: |launch| Box::pin(make_namespaces(launch)),
+            // The shim holds them.
+            undo: None,
+            undone_after: &[],
+        },
+    ],
+};
+
+/// A pod that is being made.
+pub(crate) struct Launch {
+    remains: Remains,
+    record: SandboxRecord,
+    facts: Facts,
 }
 
-fn begin(machine: &Machine, record: &SandboxRecord) -> Result<Spawned> {
-    let group = machine.pod_group(&record.id)?;
-    cgroup::create(&group, &machine.layout, &pod_resources(&record.spec.resources))?;
-    spawn::spawn(machine, &record.id)
+impl AsRef<Remains> for Launch {
+    fn as_ref(&self) -> &Remains {
+        &self.remains
+    }
+}
+
+/// Makes the pod's cgroup, starts the shim, and has it make the pod's namespaces. When it fails, nothing is left, or the
+/// next stop finds it.
+pub(crate) async fn launch(machine: Arc<Machine>, facts: Facts, record: SandboxRecord) -> Result<Rc<Shim>> {
+    let remains = Remains::of(&machine, &record.id, None).await?;
+    let launch = Launch { remains, record, facts };
+    let (made, report) = RUN_POD.run(&launch).await;
+    machine.note_pod(&launch.record.id, report);
+    made.and_then(|()| launch.shim())
+}
+
+impl Launch {
+    /// The shim that was started.
+    fn shim(&self) -> Result<Rc<Shim>> {
+        let shim = self.remains.shim.borrow().clone();
+        shim.ok_or_else(|| Error::internal("the launch of a pod", "it has no shim"))
+    }
+}
+
+async fn make_directories(launch: &Launch) -> Result<()> {
+    let make = || {
+        let sandbox = launch.record.id.clone();
+        let what = format!("the making of directories for pod {sandbox}");
+        launch.remains.turn.blocking(what, move |machine| files::make_pod(&machine.directories, &sandbox))
+    };
+    match make().await? {
+        files::Before::Absent => Ok(()),
+        files::Before::Present => {
+            // What an attempt left behind that was cut short by the end of this program.
+            RUN_POD.undo_all(&launch.remains).await.0?;
+            make().await.map(drop)
+        }
+    }
+}
+
+async fn make_cgroup(launch: &Launch) -> Result<()> {
+    let (sandbox, resources) = (launch.record.id.clone(), pod_resources(&launch.record.spec.resources));
+    let work =
+        move |machine: &Machine| cgroup::create(&machine.pod_group(&sandbox)?, &machine.layout, &resources);
+    launch.remains.turn.blocking(format!("the making of a cgroup for pod {}", launch.record.id), work).await
+}
+
+async fn start_shim(launch: &Launch) -> Result<()> {
+    if launch.remains.shim.borrow().as_ref().is_some_and(|shim| shim.is_alive()) {
+        return Ok(());
+    }
+    let sandbox = launch.record.id.clone();
+    let what = format!("the start of the shim of pod {sandbox}");
+    let spawned = launch.remains.turn.blocking(what, move |machine| spawn::spawn(machine, &sandbox)).await?;
+    let process = WatchedProcess::new(spawned.pidfd)
+        .map_err(|error| Error::unavailable(format!("the shim of pod {}", launch.record.id), error))?;
+    let (id, machine) = (launch.record.id.clone(), Arc::clone(&launch.remains.machine));
+    let shim = Shim::begin(id, spawned.record, process, machine, launch.facts.clone());
+    launch.remains.shim.replace(Some(shim));
+    Ok(())
 }
 
 /// Waits until the shim answers and the pod's namespaces are there.
-async fn settle(
-    machine: &Arc<Machine>,
-    facts: Facts,
-    record: &SandboxRecord,
-    spawned: Spawned,
-) -> Result<Rc<Shim>> {
-    let process = WatchedProcess::new(spawned.pidfd)
-        .map_err(|error| Error::unavailable(format!("the shim of pod {}", record.id), error))?;
-    let shim = Shim::begin(record.id.clone(), spawned.record, process, Arc::clone(machine), facts);
+async fn make_namespaces(launch: &Launch) -> Result<()> {
+    let shim = launch.shim()?;
+    let machine = &launch.remains.machine;
     let after_ms = machine.settings.timeouts.launch_ms;
     let ready = async {
         loop {
-            match shim.namespaces(&record.spec).await {
+            match shim.namespaces(&launch.record.spec).await {
                 Ok(_) => break Ok(()),
                 // On a busy machine it may take longer than a sign of life may otherwise take.
                 Err(CallError::Silent { .. }) if shim.is_alive() => {}
@@ -68,22 +143,13 @@ async fn settle(
             }
         }
     };
-    let ready = tokio::select! {
+    tokio::select! {
         ready = ready => ready,
         _ = shim.process.ended() => Err(died(machine, &shim).await),
         () = tokio::time::sleep(Duration::from_millis(after_ms)) => Err(Error::DeadlineExceeded {
-            what: format!("the start of the shim of pod {}", record.id),
+            what: format!("the start of the shim of pod {}", launch.record.id),
             after_ms,
         }),
-    };
-    match ready {
-        Ok(()) => Ok(shim),
-        Err(error) => {
-            if let Err(left) = stop::end(&shim).await {
-                tracing::warn!(sandbox = %record.id, error = %left, "a shim that could not be started does not end");
-            }
-            Err(error)
-        }
     }
 }
 
@@ -96,11 +162,4 @@ async fn died(machine: &Arc<Machine>, shim: &Shim) -> Error {
     let reason =
         if tail.is_empty() { format!("it {how}") } else { format!("it {how}; its log ends with: {tail}") };
     Error::unavailable(format!("the shim of pod {}", shim.sandbox), reason)
-}
-
-/// Removes what a launch that failed has made. What resists is left to [`stop::sweep`], with the next stop or launch.
-async fn undo(machine: &Arc<Machine>, record: &SandboxRecord) {
-    if let Err(left) = stop::sweep(machine, &record.id).await {
-        tracing::warn!(sandbox = %record.id, error = %left, "a failed launch left something behind");
-    }
 }

@@ -19,6 +19,7 @@
 //! | [`state`] | which exits are settled (pure) |
 //! | [`identity`], [`find`] | which process a shim is |
 //! | [`sealed`] | the copy of the program that shims are executed from |
+//! | `saga`, [`faults`] | steps with what undoes them, and where tests strike |
 //! | `launch`, `adopt`, `stop`, `task` | what is done with a shim, command by command |
 //! | `shim`, `exits`, `link`, `watch` | one shim: its life, its exits, its connection, its process |
 //! | `spawn`, `zygote`, `files`, `cgroup`, `machine` | the work on the machine that blocks |
@@ -28,6 +29,7 @@
 mod adopt;
 mod cgroup;
 mod exits;
+pub mod faults;
 mod files;
 pub mod find;
 pub mod host;
@@ -37,6 +39,7 @@ mod link;
 mod machine;
 pub mod oci;
 pub mod paths;
+mod saga;
 pub mod sealed;
 pub mod settings;
 mod shim;

@@ -1,7 +1,7 @@
 //! What all shims of a supervisor have in common, and the place for work that blocks.
 //!
-//! Owns: the settings, the machine's cgroup layout and facts, the sealed program, the zygote, the lifeline. Never:
-//! knows a single shim.
+//! Owns: the settings, the machine's cgroup layout and facts, the sealed program, the zygote, the lifeline, and whose
+//! turn it is. Never: knows a single shim.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,13 +9,17 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
+use actix::Recipient;
 use mainstay_cgroups::{Cgroup, CgroupError, CgroupPath, Controllers, Layout};
+use mainstay_messages::event::Subject;
+use mainstay_messages::router::Noted;
 use mainstay_messages::{ContainerId, Error, Result, SandboxId, Timestamp};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::cgroup;
 use crate::host::HostFacts;
 use crate::paths::Directories;
+use crate::saga::{Report, Turns};
 use crate::sealed::SealedProgram;
 use crate::settings::{Lifetime, Program, SupervisorSettings};
 use crate::zygote::Zygote;
@@ -30,8 +34,10 @@ pub(crate) struct Machine {
     pub boot_id: String,
     pub lifeline: Option<Lifeline>,
     pub zygote: Zygote,
+    pub turns: Turns,
     cgroup_parent: CgroupPath,
     program: OnceLock<SealedProgram>,
+    journal: Recipient<Noted>,
 }
 
 /// A pipe that nobody writes to: shims hold the end that reads, and read its end when this process has ended.
@@ -44,7 +50,7 @@ pub(crate) struct Lifeline {
 
 impl Machine {
     /// Checks the settings and looks at the machine.
-    pub fn new(settings: SupervisorSettings) -> Result<Self> {
+    pub fn new(settings: SupervisorSettings, journal: Recipient<Noted>) -> Result<Self> {
         settings.check()?;
         let lifeline = match settings.lifetime {
             Lifetime::Outlive => None,
@@ -62,9 +68,21 @@ impl Machine {
             cgroup_parent,
             lifeline,
             zygote: Zygote::default(),
+            turns: Turns::default(),
+            journal,
             program: OnceLock::new(),
             settings,
         })
+    }
+
+    /// Tells the journal what a saga of a pod has come to.
+    pub fn note_pod(&self, sandbox: &SandboxId, report: Report) {
+        self.journal.do_send(Noted { subject: Subject::sandbox(sandbox), what: report.fact() });
+    }
+
+    /// Tells the journal what a saga of a container has come to.
+    pub fn note_container(&self, sandbox: &SandboxId, container: &ContainerId, report: Report) {
+        self.journal.do_send(Noted { subject: Subject::container(sandbox, container), what: report.fact() });
     }
 
     /// The path of a pod's cgroup.

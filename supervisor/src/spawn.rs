@@ -32,7 +32,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
 };
 
-use crate::files::{PRIVATE_FILE_MODE, append_private, create_private, write_identity};
+use crate::files::{PRIVATE_FILE_MODE, append_private, write_identity};
 use crate::identity::identity_of;
 use crate::machine::Machine;
 use crate::paths::SOCKET_PATH_LENGTH_MAX;
@@ -55,17 +55,13 @@ pub(crate) struct Spawned {
     pub pidfd: OwnedFd,
 }
 
-/// Makes the directories and sockets of a pod, and starts its shim.
+/// Makes the sockets of a pod, and starts its shim.
 pub(crate) fn spawn(machine: &Machine, sandbox: &SandboxId) -> Result<Spawned> {
     let directories = &machine.directories;
-    let pod = directories.pod(sandbox);
     let failed = |what: &Path| {
         let what = what.display().to_string();
         move |error: io::Error| Error::unavailable(what, error)
     };
-    for directory in [&pod, &directories.bundles(sandbox)] {
-        create_private(directory).map_err(failed(directory))?;
-    }
     let (socket, streams) = (directories.shim_socket(sandbox), directories.streams_socket(sandbox));
     let listener = listen(&socket).map_err(failed(&socket))?;
     let stream_listener = listen(&streams).map_err(failed(&streams))?;

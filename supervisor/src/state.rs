@@ -7,14 +7,16 @@
 //!     │                └────► (absent)   Pending │  │ announced again     │
 //!     │                                          ▼  │                     │
 //!     └────────────────── announced ──────────► Waiting ──────────────────┘  (by way of Reporting)
+//!
+//!   Live ──disowned──► Disowned ──forgotten──► (absent)
 //! ```
 //!
 //! Exits go up until the receipt says that they are settled, and only then is the shim told to forget them (P1).
 //!
 //! Invariants:
-//! 1. What is settled is never reported again.
-//! 2. Only what is settled is acknowledged.
-//! 3. When the shim dies, each process that is not settled is reported exactly once, with its real exit where one is known.
+//! 1. What is settled or disowned is never reported again.
+//! 2. Only what is settled or disowned is acknowledged.
+//! 3. When the shim dies, each other process is reported exactly once, with its real exit where one is known.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,6 +43,8 @@ enum Fact {
     Waiting(Exit),
     /// Its exit is in the journal.
     Settled,
+    /// Its making has failed and is being undone: its end is no news.
+    Disowned,
 }
 
 /// Whether a process was known before.
@@ -82,6 +86,13 @@ impl Ledger {
         }
     }
 
+    /// The making of a container has failed. What is ended while that is undone is not reported as if it had run.
+    pub fn disowned(&mut self, process: &ProcessKey) {
+        if let Some(fact @ Fact::Live) = self.facts.get_mut(process) {
+            *fact = Fact::Disowned;
+        }
+    }
+
     /// The shim said that a process has ended.
     pub fn announced(&mut self, process: ProcessKey, exit: &Exit) -> Announcement {
         match self.facts.get(&process) {
@@ -90,7 +101,7 @@ impl Ledger {
                 Announcement::Report
             }
             Some(Fact::Reporting(_)) => Announcement::AlreadyReporting,
-            Some(Fact::Settled) => {
+            Some(Fact::Settled | Fact::Disowned) => {
                 self.acknowledgements.insert(process);
                 Announcement::AlreadySettled
             }
@@ -106,7 +117,7 @@ impl Ledger {
                 self.acknowledgements.insert(process.clone());
             }
             (Fact::Reporting(exit), ExitReceipt::Pending) => *fact = Fact::Waiting(exit.clone()),
-            (Fact::Live | Fact::Waiting(_) | Fact::Settled, _) => {}
+            (Fact::Live | Fact::Waiting(_) | Fact::Settled | Fact::Disowned, _) => {}
         }
     }
 
@@ -141,7 +152,7 @@ impl Ledger {
     ) -> Vec<(ProcessKey, Exit)> {
         for (process, exit) in recorded {
             match self.facts.get(&process) {
-                Some(Fact::Settled) => {}
+                Some(Fact::Settled | Fact::Disowned) => {}
                 _ => drop(self.facts.insert(process, Fact::Reporting(exit))),
             }
         }
@@ -149,7 +160,7 @@ impl Ledger {
         let mut reports = Vec::new();
         for (process, fact) in &mut self.facts {
             let exit = match fact {
-                Fact::Settled => continue,
+                Fact::Settled | Fact::Disowned => continue,
                 Fact::Live => Exit::unknown(reason, now),
                 Fact::Reporting(exit) | Fact::Waiting(exit) => exit.clone(),
             };

@@ -1,7 +1,8 @@
-//! Ending a pod's shim, and removing what was made for the pod.
+//! Stop-pod: what undoes the steps of [`RUN_POD`]. It ends a pod's shim and removes what was made for the pod.
 //!
 //! Everything here may be done again, and what is not there is gone already.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +14,10 @@ use crate::cgroup;
 use crate::files;
 use crate::find::find_shim;
 use crate::identity;
+use crate::launch::RUN_POD;
 use crate::link::Call;
 use crate::machine::Machine;
+use crate::saga::Turn;
 use crate::settings::Lifetime;
 use crate::shim::{Shim, Stage};
 use crate::watch::WatchedProcess;
@@ -25,14 +28,70 @@ pub const SHIM_KILL_WAIT_MS: u64 = 5_000;
 /// offered on from memory.
 pub const STOP_REPORTS_MS: u64 = 5_000;
 
+/// What may be there of a pod.
+pub(crate) struct Remains {
+    pub machine: Arc<Machine>,
+    pub sandbox: SandboxId,
+    /// Its shim, where it is known. One that is not is looked for.
+    pub shim: RefCell<Option<Rc<Shim>>>,
+    pub turn: Turn,
+}
+
+impl Remains {
+    /// Waits for its turn to work on the pod.
+    pub async fn of(machine: &Arc<Machine>, sandbox: &SandboxId, shim: Option<Rc<Shim>>) -> Result<Self> {
+        let turn = Turn::take(machine, format!("pod {sandbox}")).await?;
+        let (machine, sandbox) = (Arc::clone(machine), sandbox.clone());
+        Ok(Self { machine, sandbox, shim: RefCell::new(shim), turn })
+    }
+}
+
 /// Ends a shim and everything in it, and removes the pod's directories and cgroup.
 pub(crate) async fn stop(shim: Rc<Shim>) -> Result<()> {
+    clear(Remains::of(&shim.machine, &shim.sandbox, Some(Rc::clone(&shim))).await?).await
+}
+
+/// Ends and removes what there is of a pod that no shim is known of.
+pub(crate) async fn sweep(machine: &Arc<Machine>, sandbox: &SandboxId) -> Result<()> {
+    clear(Remains::of(machine, sandbox, None).await?).await
+}
+
+async fn clear(remains: Remains) -> Result<()> {
+    let (undone, report) = RUN_POD.undo_all(&remains).await;
+    remains.machine.note_pod(&remains.sandbox, report);
+    undone
+}
+
+/// Ends the shim, and waits until its exits are settled: they are offered on from its records.
+pub(crate) async fn end_shim(remains: &Remains) -> Result<()> {
+    let shim = remains.shim.borrow().clone();
+    let Some(shim) = shim else { return end_unknown(remains).await };
     end(&shim).await?;
     let reported = shim.reached(Stage::Reported);
     if tokio::time::timeout(Duration::from_millis(STOP_REPORTS_MS), reported).await.is_err() {
         tracing::warn!(sandbox = %shim.sandbox, "exits of a stopped shim are not settled yet");
     }
-    remove(&shim.machine, &shim.sandbox).await
+    Ok(())
+}
+
+/// Kills what is left of a pod and removes its cgroup.
+pub(crate) async fn remove_cgroup(remains: &Remains) -> Result<()> {
+    let sandbox = remains.sandbox.clone();
+    let work = move |machine: &Machine| {
+        cgroup::remove(&machine.pod_group(&sandbox)?)?;
+        if machine.settings.lifetime == Lifetime::WithRuntime {
+            machine.remove_parent_group();
+        }
+        Ok(())
+    };
+    remains.turn.blocking(format!("the removal of the cgroup of pod {}", remains.sandbox), work).await
+}
+
+/// Removes the pod's directory and all that is in it.
+pub(crate) async fn remove_directories(remains: &Remains) -> Result<()> {
+    let sandbox = remains.sandbox.clone();
+    let work = move |machine: &Machine| files::remove_tree(&machine.directories.pod(&sandbox));
+    remains.turn.blocking(format!("the removal of the directories of pod {}", remains.sandbox), work).await
 }
 
 /// Ends the shim's process: it is asked to, and killed when it does not.
@@ -59,40 +118,27 @@ pub(crate) async fn end(shim: &Shim) -> Result<()> {
     kill(&shim.process, &shim.sandbox).await
 }
 
-/// Ends and removes what there is of a pod that no shim is known of.
-pub(crate) async fn sweep(machine: &Arc<Machine>, sandbox: &SandboxId) -> Result<()> {
-    let pod = sandbox.clone();
-    let found = machine.blocking(format!("the search for the shim of pod {sandbox}"), move |machine| {
-        if !machine.directories.pod(&pod).exists() {
+/// Looks for a shim that nobody has told of, and kills it.
+async fn end_unknown(remains: &Remains) -> Result<()> {
+    let sandbox = remains.sandbox.clone();
+    let work = move |machine: &Machine| {
+        if !machine.directories.pod(&sandbox).exists() {
             return Ok(None);
         }
-        let recorded = files::read_identity(&machine.directories, &pod).map(|shim| shim.process);
-        let process = recorded.or_else(|| find_shim(&machine.directories, &pod));
+        let recorded = files::read_identity(&machine.directories, &sandbox).map(|shim| shim.process);
+        let process = recorded.or_else(|| find_shim(&machine.directories, &sandbox));
         let Some(process) = process else { return Ok(None) };
         identity::open(&process).map_err(|error| Error::unavailable("/proc", error))
-    });
-    if let Some(pidfd) = found.await? {
-        let process = WatchedProcess::new(pidfd).map_err(|error| Error::unavailable("a pidfd", error))?;
-        kill(&process, sandbox).await?;
-    }
-    remove(machine, sandbox).await
-}
-
-/// Kills what is left of a pod and removes its cgroup and directory.
-async fn remove(machine: &Arc<Machine>, sandbox: &SandboxId) -> Result<()> {
-    let pod = sandbox.clone();
-    let what = format!("the removal of pod {sandbox}");
-    let work = move |machine: &Machine| {
-        cgroup::remove(&machine.pod_group(&pod)?)?;
-        if machine.settings.lifetime == Lifetime::WithRuntime {
-            machine.remove_parent_group();
-        }
-        files::remove_pod(&machine.directories, &pod)
     };
-    machine.blocking(what, work).await
+    let found =
+        remains.turn.blocking(format!("the search for the shim of pod {}", remains.sandbox), work).await?;
+    let Some(pidfd) = found else { return Ok(()) };
+    let process = WatchedProcess::new(pidfd).map_err(|error| Error::unavailable("a pidfd", error))?;
+    kill(&process, &remains.sandbox).await
 }
 
-async fn kill(process: &WatchedProcess, sandbox: &SandboxId) -> Result<()> {
+/// Kills a shim, and waits until it is gone.
+pub(crate) async fn kill(process: &WatchedProcess, sandbox: &SandboxId) -> Result<()> {
     if process.has_ended() {
         return Ok(());
     }

@@ -27,7 +27,7 @@ use futures::FutureExt;
 use futures::future::{LocalBoxFuture, Shared};
 use mainstay_messages::error::Kind;
 use mainstay_messages::record::ShimRecord;
-use mainstay_messages::router::{ShimDied, TaskExited};
+use mainstay_messages::router::{Noted, ShimDied, TaskExited};
 use mainstay_messages::supervisor::{AdoptShim, Adopted, LaunchShim, StopShim};
 use mainstay_messages::{Error, Result, SandboxId, Timestamp};
 
@@ -68,8 +68,9 @@ impl ShimSupervisor {
         settings: SupervisorSettings,
         task_exited: Recipient<TaskExited>,
         shim_died: Recipient<ShimDied>,
+        noted: Recipient<Noted>,
     ) -> Result<Self> {
-        let machine = Arc::new(Machine::new(settings)?);
+        let machine = Arc::new(Machine::new(settings, noted)?);
         Ok(Self { machine, facts: Facts { task_exited, shim_died }, pods: HashMap::new() })
     }
 

@@ -1,9 +1,9 @@
 //! What is done with the tasks of a shim: one function for each command.
 //!
-//! Owns: the order of steps of each command, and the undoing of a creation that failed. Never: keeps state; what is known
-//! is in the shim's ledger.
+//! Owns: the order of steps of each command. Never: keeps state; what is known is in the shim's ledger.
 
 mod create;
+mod delete;
 mod exec;
 mod query;
 
@@ -18,15 +18,16 @@ use mainstay_messages::supervisor::SignalScope;
 use mainstay_messages::{ContainerId, Error, ExecId, Result, SandboxId, Signal, Timestamp};
 use mainstay_task_api::convert::ProcessKey;
 use mainstay_task_api::extension::ReopenLogRequest;
-use mainstay_task_api::task::{DeleteRequest, KillRequest, ResizePtyRequest, StartRequest};
+use mainstay_task_api::task::{KillRequest, ResizePtyRequest, StartRequest};
+use ttrpc::Code;
 
 use crate::cgroup;
-use crate::files;
 use crate::link::{Call, CallError};
 use crate::machine::{Machine, now};
-use crate::shim::{Shim, Stage};
+use crate::shim::Shim;
 
-pub(crate) use create::create;
+pub(crate) use create::{CREATE_CONTAINER, create};
+pub(crate) use delete::{delete, remove_directly};
 pub(crate) use exec::start_exec;
 pub(crate) use query::{measure, measure_pod, query, recorded, tasks};
 
@@ -89,44 +90,6 @@ pub(crate) async fn kill_directly(
     machine.blocking(what, work).await
 }
 
-/// Removes a task, and all that was made for it.
-pub(crate) async fn delete(shim: Rc<Shim>, container: ContainerId) -> Result<()> {
-    if shim.is_alive() {
-        let request = DeleteRequest { id: container.as_str().to_owned(), ..Default::default() };
-        let call = call(&shim, "the removal", &container, shim.machine.settings.timeouts.delete_ms);
-        let deleted =
-            shim.link.call(call, async |services, context| services.task.delete(context, &request).await);
-        match deleted.await {
-            Ok(_) => {}
-            Err(error) if error.is_not_found() => {}
-            Err(error) if shim.survived(&error).await => return Err(error.into()),
-            Err(_) => {}
-        }
-    }
-    if !shim.is_alive() {
-        // Its exit record must have been read before it is removed.
-        shim.reached(Stage::Collected).await;
-    }
-    remove_directly(&shim.machine, &shim.sandbox, &container).await?;
-    shim.ledger.borrow_mut().forgotten(&container);
-    Ok(())
-}
-
-/// Removes what was made for a task without the help of a shim.
-pub(crate) async fn remove_directly(
-    machine: &Arc<Machine>,
-    sandbox: &SandboxId,
-    container: &ContainerId,
-) -> Result<()> {
-    let (sandbox, container) = (sandbox.clone(), container.clone());
-    let what = format!("the removal of container {container}");
-    let work = move |machine: &Machine| {
-        cgroup::remove(&machine.container_group(&sandbox, &container)?)?;
-        files::remove_container(&machine.directories, &sandbox, &container)
-    };
-    machine.blocking(what, work).await
-}
-
 /// Changes the size of a terminal.
 pub(crate) async fn resize(shim: Rc<Shim>, task: TaskKey, size: WindowSize) -> Result<()> {
     shim.alive()?;
@@ -171,6 +134,11 @@ pub(crate) fn process_key(container: &ContainerId, exec: Option<&ExecId>) -> Pro
 /// What a shim refuses to start has failed for the reason that it gives.
 fn start_failed(error: CallError) -> Error {
     match error {
+        // Not the fault of what is to be started; it may work another time.
+        error @ CallError::Refused {
+            code: Code::UNAVAILABLE | Code::RESOURCE_EXHAUSTED | Code::DEADLINE_EXCEEDED,
+            ..
+        } => error.into(),
         CallError::Refused { reason, .. } => Error::StartFailed { reason },
         other => other.into(),
     }

@@ -24,7 +24,7 @@ use std::collections::HashMap;
 use actix::{Actor, Addr, AsyncContext, Context, Handler};
 use mainstay_messages::error::Kind;
 use mainstay_messages::record::{ContainerRecord, SandboxRecord};
-use mainstay_messages::router::{Child, CreateContainer, Deregister, RunSandbox, ShimDied};
+use mainstay_messages::router::{Child, CreateContainer, Deregister, Noted, RunSandbox, ShimDied};
 use mainstay_messages::{ContainerId, Error, Result, SandboxId};
 
 pub use recover::Recover;
@@ -295,6 +295,14 @@ impl Handler<ShimDied> for Router {
             let request = sandbox::Request::ShimDied(reason);
             link.addr.do_send(sandbox::Deliver { request, waiting: sandbox::Waiting::Nobody });
         }
+    }
+}
+
+impl Handler<Noted> for Router {
+    type Result = ();
+
+    fn handle(&mut self, Noted { subject, what }: Noted, _ctx: &mut Context<Self>) {
+        self.world.note_now(subject, what);
     }
 }
 

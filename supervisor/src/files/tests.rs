@@ -34,7 +34,7 @@ fn the_root_of_a_layer_is_as_open_as_what_it_covers() {
     fs::set_permissions(&lower, fs::Permissions::from_mode(0o1751)).expect("set");
     let mut record = record(&directories);
     record.spec.rootfs = Rootfs::CopyOnWrite { path: lower.clone() };
-    let root = prepare_container(&directories, &record, &Spec::default()).expect("prepared");
+    let root = make_layer(&directories, &record).expect("made");
     let Root::Overlay { lower: found, layer } = root else { panic!("{root:?}") };
     assert_eq!(found, lower);
     assert_eq!(fs::metadata(layer.upper).expect("there").permissions().mode() & 0o7777, 0o1751);
@@ -47,7 +47,8 @@ fn removing_a_container_follows_no_link() {
     let temp = tempfile::tempdir().expect("a temporary directory");
     let directories = directories(&temp);
     let record = record(&directories);
-    prepare_container(&directories, &record, &Spec::default()).expect("prepared");
+    make_bundle(&directories, &record, &Spec::default()).expect("made");
+    make_layer(&directories, &record).expect("made");
     let canary = temp.path().join("canary");
     fs::create_dir(&canary).expect("made");
     fs::write(canary.join("file"), "precious").expect("written");
@@ -59,7 +60,12 @@ fn removing_a_container_follows_no_link() {
         fs::write(directories.pod_logs(&record.sandbox).join(rotated), "").expect("written");
     }
     for _ in 0..2 {
-        remove_container(&directories, &record.sandbox, &record.id).expect("removed, and again");
+        for directory in
+            [directories.bundle(&record.sandbox, &record.id), directories.layer(&record.id).directory]
+        {
+            remove_tree(&directory).expect("removed, and again");
+        }
+        remove_logs(&directories, &record.sandbox, &record.id).expect("removed, and again");
     }
     assert!(!layer.directory.exists());
     assert!(!directories.bundle(&record.sandbox, &record.id).exists());

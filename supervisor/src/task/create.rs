@@ -1,5 +1,7 @@
-//! Making a container's task: files first, then the shim's part, all undone when a step fails.
+//! Create-container: the steps that make a container's files and task, and what undoes each. Removing a container is this
+//! saga undone ([`super::delete`]).
 
+use std::cell::{OnceCell, RefCell};
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
@@ -9,76 +11,152 @@ use mainstay_messages::record::{ContainerRecord, SandboxRecord};
 use mainstay_messages::spec::{Privilege, Terminal};
 use mainstay_messages::supervisor::CreateTask;
 use mainstay_messages::{Error, ProcessIdentity, Result};
-use mainstay_task_api::task::{CreateTaskRequest, DeleteRequest, Mount};
+use mainstay_task_api::task::{CreateTaskRequest, Mount};
 use oci_spec::runtime::LinuxResources;
 
-use super::{call, known, log_value, process_key, remove_directly, start_failed, stdin_value};
+use super::delete::{self, Remains, Was};
+use super::{call, known, log_value, process_key, start_failed, stdin_value};
 use crate::cgroup;
 use crate::files::{self, Root};
 use crate::host::{DEV, device_nodes};
 use crate::identity::identity_of;
-use crate::link::CallError;
 use crate::machine::Machine;
 use crate::oci::{self, PodNamespaces, Surroundings};
+use crate::saga::{Saga, Step};
 use crate::shim::Shim;
 use crate::state::Begun;
 
-/// Sets up PID 1 of a container.
+/// See the module.
+pub(crate) static CREATE_CONTAINER: Saga<Creation, Remains> = Saga {
+    name: "create-container",
+    steps: &[
+        Step {
+            name: "bundle",
+            act: |creation| Box::pin(make_bundle(creation)),
+            undo: Some(|remains| Box::pin(delete::remove_bundle(remains))),
+            // Its exit record is there.
+            undone_after: &["task"],
+        },
+        Step {
+            name: "layer",
+            act: |creation| Box::pin(make_layer(creation)),
+            undo: Some(|remains| Box::pin(delete::remove_layer(remains))),
+            undone_after: &["task"],
+        },
+        Step {
+            name: "log",
+            act: |creation| Box::pin(make_log_directory(creation)),
+            undo: Some(|remains| Box::pin(delete::remove_logs(remains))),
+            undone_after: &["task"],
+        },
+        Step {
+            name: "task",
+            act: |creation| Box::pin(make_task(creation)),
+            undo: Some(|remains| Box::pin(delete::remove_task(remains))),
+            undone_after: &[],
+        },
+    ],
+};
+
+/// A container that is being made.
+pub(crate) struct Creation {
+    remains: Remains,
+    shim: Rc<Shim>,
+    record: ContainerRecord,
+    pod: SandboxRecord,
+    namespaces: PodNamespaces,
+    root: RefCell<Option<Root>>,
+    process: OnceCell<ProcessIdentity>,
+}
+
+impl AsRef<Remains> for Creation {
+    fn as_ref(&self) -> &Remains {
+        &self.remains
+    }
+}
+
+/// Sets up PID 1 of a container. When it fails, nothing is left, or its deletion finds it.
 pub(crate) async fn create(shim: Rc<Shim>, message: CreateTask) -> Result<ProcessIdentity> {
     shim.alive()?;
     let CreateTask { record, sandbox } = message;
     let namespaces = shim.namespaces(&sandbox.spec).await?;
-    let log = log_value(&record.log_path)?;
-    let process = process_key(&record.id, None);
+    let id = record.id.clone();
+    let remains = Remains::of(&shim.machine, &sandbox.id, &id, Some(Rc::clone(&shim)), Was::Failed).await?;
     // Else the undoing of this creation would take away what an earlier one has made.
-    if shim.ledger.borrow_mut().begun(process.clone()) == Begun::Known {
-        return Err(known(Kind::Container, &record.id, "create"));
+    if shim.ledger.borrow_mut().begun(process_key(&id, None)) == Begun::Known {
+        return Err(known(Kind::Container, &id, "create"));
     }
-    let made = async {
-        let root = prepare(&shim, &record, sandbox, namespaces).await?;
-        let request = request(&shim.machine, &record, &root, log)?;
-        let call = call(&shim, "the creation", &record.id, shim.machine.settings.timeouts.create_ms);
-        let created =
-            shim.link.call(call, async |services, context| services.task.create(context, &request).await);
-        let pid = created.await.map_err(start_failed)?.pid;
-        identity(&shim.machine, pid)
-    };
-    let made = made.await;
-    if made.is_err() {
-        shim.ledger.borrow_mut().withdrawn(&process);
-        undo(&shim, &record).await;
+    let (root, made) = (RefCell::default(), OnceCell::new());
+    let creation =
+        Creation { remains, shim: Rc::clone(&shim), record, pod: sandbox, namespaces, root, process: made };
+    let (created, report) = CREATE_CONTAINER.run(&creation).await;
+    shim.machine.note_container(&shim.sandbox, &id, report);
+    if created.is_err() {
+        shim.ledger.borrow_mut().disowned(&process_key(&id, None));
     }
-    made
+    created?;
+    creation.process.into_inner().ok_or_else(|| Error::internal("a creation", "it has no process"))
 }
 
-/// Works out the spec, checks that the machine can honour it, and makes bundle and layer.
-async fn prepare(
-    shim: &Shim,
-    record: &ContainerRecord,
-    sandbox: SandboxRecord,
-    namespaces: PodNamespaces,
-) -> Result<Root> {
-    let what = format!("the making of files for container {}", record.id);
-    let record = record.clone();
+/// Works out the spec, checks that the machine can honour it, and makes the bundle.
+async fn make_bundle(creation: &Creation) -> Result<()> {
+    let what = format!("the making of files for container {}", creation.record.id);
+    let (record, pod) = (creation.record.clone(), creation.pod.clone());
+    let namespaces = creation.namespaces.clone();
     let work = move |machine: &Machine| {
         let mut host = machine.host.clone();
         if record.spec.security.privilege == Privilege::Privileged {
             host.devices = device_nodes(Path::new(DEV));
         }
-        let pod_cgroup = machine.pod_cgroup(&sandbox.id)?.to_string();
+        let pod_cgroup = machine.pod_cgroup(&pod.id)?.to_string();
         let around = Surroundings {
             pod: &namespaces,
             host: &host,
             oom_score: machine.settings.oom_score,
             pod_cgroup: &pod_cgroup,
         };
-        let spec = oci::container_spec(&record, &sandbox, around)?;
+        let spec = oci::container_spec(&record, &pod, around)?;
         let limits = spec.linux().as_ref().and_then(|linux| linux.resources().as_ref());
         check_limits(machine, limits)?;
         files::check_sources(&record)?;
-        files::prepare_container(&machine.directories, &record, &spec)
+        files::make_bundle(&machine.directories, &record, &spec)
     };
-    shim.machine.blocking(what, work).await
+    creation.remains.turn.blocking(what, work).await
+}
+
+async fn make_layer(creation: &Creation) -> Result<()> {
+    let what = format!("the making of a layer for container {}", creation.record.id);
+    let record = creation.record.clone();
+    let work = move |machine: &Machine| files::make_layer(&machine.directories, &record);
+    let root = creation.remains.turn.blocking(what, work).await?;
+    creation.root.replace(Some(root));
+    Ok(())
+}
+
+async fn make_log_directory(creation: &Creation) -> Result<()> {
+    let what = format!("the making of a log directory for container {}", creation.record.id);
+    let record = creation.record.clone();
+    let work = move |machine: &Machine| files::make_logs(&machine.directories, &record);
+    creation.remains.turn.blocking(what, work).await
+}
+
+/// Has the shim make the cgroup, the log and the process.
+async fn make_task(creation: &Creation) -> Result<()> {
+    if creation.process.get().is_some() {
+        return Ok(());
+    }
+    let Creation { shim, record, .. } = creation;
+    let root = creation.root.borrow().clone();
+    let root = root.ok_or_else(|| Error::internal("a creation", "it has no root"))?;
+    let request = request(&shim.machine, record, &root, log_value(&record.log_path)?)?;
+    let call = call(shim, "the creation", &record.id, shim.machine.settings.timeouts.create_ms);
+    let created =
+        shim.link.call(call, async |services, context| services.task.create(context, &request).await);
+    let pid = created.await.map_err(start_failed)?.pid;
+    let identity = identity(&shim.machine, pid)?;
+    // Empty, as this step has just seen.
+    let _ = creation.process.set(identity);
+    Ok(())
 }
 
 fn check_limits(machine: &Machine, limits: Option<&LinuxResources>) -> Result<()> {
@@ -146,25 +224,6 @@ fn identity(machine: &Machine, pid: u32) -> Result<ProcessIdentity> {
             Ok(ProcessIdentity { pid, start_ticks: 0, boot_id: machine.boot_id.clone() })
         }
         Err(error) => Err(Error::internal(format!("the answer of the shim: process {pid}"), error)),
-    }
-}
-
-/// Takes away what a creation that failed has left. What cannot be taken away now is left to the removal of the
-/// container, which does the same again.
-async fn undo(shim: &Shim, record: &ContainerRecord) {
-    let request = DeleteRequest { id: record.id.as_str().to_owned(), ..Default::default() };
-    let call = call(shim, "the removal", &record.id, shim.machine.settings.timeouts.kill_by_shim_ms);
-    let deleted =
-        shim.link.call(call, async |services, context| services.task.delete(context, &request).await).await;
-    match deleted {
-        Ok(_) | Err(CallError::Apart { .. }) => {}
-        Err(error) if error.is_not_found() => {}
-        Err(error) => {
-            tracing::warn!(container = %record.id, ?error, "the shim has not removed a failed task")
-        }
-    }
-    if let Err(error) = remove_directly(&shim.machine, &record.sandbox, &record.id).await {
-        tracing::warn!(container = %record.id, %error, "a failed creation left something behind");
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use actix::{Actor, Addr, Context, Handler};
 use mainstay_cgroups::{Cgroup, CgroupPath, Layout};
 use mainstay_messages::record::{ContainerRecord, SandboxRecord};
-use mainstay_messages::router::{ExitReceipt, ShimDied, TaskExited, TaskKey};
+use mainstay_messages::router::{ExitReceipt, Noted, ShimDied, TaskExited, TaskKey};
 use mainstay_messages::supervisor::{CreateTask, LaunchShim, StartTask};
 use mainstay_messages::{
     ContainerId, ContainerSpec, Exit, ProcessIdentity, SandboxId, SandboxSpec, Timestamp,
@@ -79,6 +79,13 @@ impl Handler<ShimDied> for Ear {
     }
 }
 
+impl Handler<Noted> for Ear {
+    type Result = ();
+
+    // What was done, and how long it took, is nothing that a test waits for.
+    fn handle(&mut self, _: Noted, _: &mut Self::Context) {}
+}
+
 impl World {
     /// None, with a message, when this machine or user cannot run it.
     pub fn new() -> Option<Self> {
@@ -110,7 +117,8 @@ impl World {
         std::thread::spawn(move || {
             actix::System::new().block_on(async move {
                 let ear = Ear { facts: sender, reluctance, heard: BTreeMap::new() }.start();
-                let supervisor = ShimSupervisor::new(settings, ear.clone().recipient(), ear.recipient());
+                let (exits, deaths) = (ear.clone().recipient(), ear.clone().recipient());
+                let supervisor = ShimSupervisor::new(settings, exits, deaths, ear.recipient());
                 let address = supervisor.expect("good settings").start();
                 let _ = started.send(address);
                 // Dropped with the test.
