@@ -12,8 +12,8 @@ use mainstay_messages::id::ID_BYTES;
 use mainstay_messages::journal::{Commit, Committed};
 use mainstay_messages::record::{ContainerRecord, SandboxRecord};
 use mainstay_messages::supervisor::{
-    AdoptShim, CreateTask, DeleteTask, LaunchShim, MeasureShim, MeasureTask, QueryTask, ReopenTaskLog,
-    ResizeTask, SignalTask, StartExecTask, StartTask, StopShim,
+    AdoptShim, CreateTask, DeleteTask, FreezeTask, LaunchShim, MeasureShim, MeasureTask, QueryTask,
+    ReopenTaskLog, ResizeTask, SignalTask, StartExecTask, StartTask, StopShim, UpdateTask,
 };
 use mainstay_messages::{ContainerId, Result, SandboxId, Timestamp};
 
@@ -134,6 +134,10 @@ pub struct Supervisor {
     pub measure_task: Recipient<MeasureTask>,
     /// Asks what is known of a process.
     pub query_task: Recipient<QueryTask>,
+    /// Freezes a container, or lets it go on.
+    pub freeze_task: Recipient<FreezeTask>,
+    /// Changes the limits of a container.
+    pub update_task: Recipient<UpdateTask>,
 }
 
 impl Supervisor {
@@ -153,7 +157,9 @@ impl Supervisor {
             + Handler<ResizeTask>
             + Handler<ReopenTaskLog>
             + Handler<MeasureTask>
-            + Handler<QueryTask>,
+            + Handler<QueryTask>
+            + Handler<FreezeTask>
+            + Handler<UpdateTask>,
         A::Context: ToEnvelope<A, LaunchShim>
             + ToEnvelope<A, AdoptShim>
             + ToEnvelope<A, StopShim>
@@ -166,7 +172,9 @@ impl Supervisor {
             + ToEnvelope<A, ResizeTask>
             + ToEnvelope<A, ReopenTaskLog>
             + ToEnvelope<A, MeasureTask>
-            + ToEnvelope<A, QueryTask>,
+            + ToEnvelope<A, QueryTask>
+            + ToEnvelope<A, FreezeTask>
+            + ToEnvelope<A, UpdateTask>,
     {
         Self {
             launch_shim: addr.clone().recipient(),
@@ -182,6 +190,8 @@ impl Supervisor {
             reopen_log: addr.clone().recipient(),
             measure_task: addr.clone().recipient(),
             query_task: addr.clone().recipient(),
+            freeze_task: addr.clone().recipient(),
+            update_task: addr.clone().recipient(),
         }
     }
 }

@@ -75,6 +75,7 @@ async fn rotation_loses_and_repeats_nothing() {
         target: stop.clone(),
         source: mainstay::MountSource::Bind { path: stop.clone() },
         access: mainstay::Access::ReadOnly,
+        propagation: Default::default(),
     });
     let log = world.path().join("logs/c.log");
     spec.log_path = Some(log.clone());

@@ -9,12 +9,13 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::audit::{Finding, Repair};
 use crate::error::Result;
 use crate::event::{Event, Seq};
 use crate::id::{ContainerId, ExecId, SandboxId};
 use crate::process::{Exit, Signal};
 use crate::record::{ContainerSnapshot, ExecSnapshot, SandboxSnapshot};
-use crate::spec::{ContainerSpec, ExecSpec, SandboxSpec, WindowSize};
+use crate::spec::{ContainerSpec, ExecSpec, Resources, SandboxSpec, WindowSize};
 use crate::supervisor::Stats;
 use crate::time::Timestamp;
 
@@ -169,6 +170,28 @@ pub enum Request {
         /// The signal.
         signal: Signal,
     },
+    /// → [`Response::Done`], when all of it stands still
+    PauseContainer {
+        /// The container.
+        container: Reference,
+    },
+    /// → [`Response::Done`]
+    ResumeContainer {
+        /// The container.
+        container: Reference,
+    },
+    /// → [`Response::Done`]
+    UpdateContainer {
+        /// The container.
+        container: Reference,
+        /// The limits that change.
+        change: Box<Resources>,
+    },
+    /// The machine beside the records → [`Response::Findings`]
+    Audit {
+        /// Whether what differs is cleaned up.
+        repair: Repair,
+    },
 }
 
 /// What removing does with a container that runs.
@@ -205,6 +228,8 @@ pub enum Response {
     Stats(Vec<ContainerStats>),
     /// Journal entries, in order.
     Events(Vec<Event>),
+    /// What an audit has found: leaks, then ghosts.
+    Findings(Vec<Finding>),
 }
 
 /// One object, whole.

@@ -5,7 +5,7 @@ use actix::Message;
 use crate::error::Result;
 use crate::id::{ContainerId, ExecId};
 use crate::process::Signal;
-use crate::spec::{ExecSpec, WindowSize};
+use crate::spec::{ExecSpec, Resources, WindowSize};
 use crate::supervisor::Stats;
 
 /// Run PID 1 of a container that is Created.
@@ -79,6 +79,32 @@ pub struct KillExec {
     pub exec: ExecId,
     /// The signal.
     pub signal: Signal,
+}
+
+/// Freeze all processes of a running container. One that is paused already counts as success.
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "Result<()>")]
+pub struct PauseContainer {
+    /// The container.
+    pub container: ContainerId,
+}
+
+/// Let a paused container go on. One that is not paused counts as success.
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "Result<()>")]
+pub struct ResumeContainer {
+    /// The container.
+    pub container: ContainerId,
+}
+
+/// Change limits of a container that runs. What is not given stays as it is.
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "Result<()>")]
+pub struct UpdateContainer {
+    /// The container.
+    pub container: ContainerId,
+    /// The limits that change, already checked; [`crate::spec::UNLIMITED`] lifts one.
+    pub change: Resources,
 }
 
 /// Change the size of a terminal.

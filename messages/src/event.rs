@@ -176,6 +176,20 @@ pub enum What {
         /// Its steps, in the order in which they were taken.
         steps: Vec<StepTaken>,
     },
+    /// All processes of a container are frozen.
+    ContainerPaused,
+    /// A container goes on.
+    ContainerResumed,
+    /// The limits of a container were changed.
+    ContainerUpdated,
+    /// The store could not be read. It began empty: what was in it alone (pods that did not run, the journal) is in the
+    /// file that was set aside.
+    StoreReplaced {
+        /// The file that was set aside.
+        moved_to: String,
+    },
+    /// The store did not have a record of something that is there; it was taken from the pod's directory.
+    RecordRebuilt,
 }
 
 /// One way of one step of a saga.
@@ -266,6 +280,16 @@ impl fmt::Display for What {
             Self::ExitUnclaimed { exit } => write!(f, "exit unclaimed: process {exit}"),
             Self::ActorRestarted { actor, count } => {
                 write!(f, "{actor} actor panicked and was restarted (restart {count})")
+            }
+            Self::ContainerPaused => f.write_str("container paused"),
+            Self::ContainerResumed => f.write_str("container resumed"),
+            Self::ContainerUpdated => f.write_str("container limits changed"),
+            Self::StoreReplaced { moved_to } => write!(
+                f,
+                "store unreadable and set aside as {moved_to}: what did not run, and the journal until here, are in it alone"
+            ),
+            Self::RecordRebuilt => {
+                f.write_str("record rebuilt from the pod's directory: the store had lost it")
             }
             Self::Undone { step, outcome } => write!(f, "step undone: {step}: {outcome}"),
             Self::StepsTaken { saga, steps } => {

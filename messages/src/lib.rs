@@ -15,9 +15,11 @@
 //! | [`error`] | the one error type that a caller sees |
 //! | [`router`], [`sandbox`], [`container`], [`journal`], [`supervisor`] | messages, by receiver |
 //! | [`codec`] | the one place that knows bincode |
+//! | [`audit`] | what a machine holds of a runtime, and where that differs from the records |
 //! | [`admin`] | requests and responses of the admin RPC |
 
 pub mod admin;
+pub mod audit;
 pub mod codec;
 pub mod container;
 pub mod error;

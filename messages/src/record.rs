@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{ContainerId, ExecId, Name, SandboxId};
 use crate::process::{Exit, ProcessIdentity};
-use crate::spec::{ContainerSpec, ExecSpec, SandboxSpec};
+use crate::spec::{ContainerSpec, ExecSpec, Resources, SandboxSpec};
 use crate::time::Timestamp;
 
 /// The phase of a pod sandbox.
@@ -67,6 +67,17 @@ pub enum ExecPhase {
     Exited,
 }
 
+/// Whether a container's processes are frozen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Paused {
+    /// They run.
+    #[default]
+    No,
+    /// They stand still.
+    Yes,
+}
+
 /// A running shim, so that it can be found again and never be mistaken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShimRecord {
@@ -119,6 +130,12 @@ pub struct ContainerRecord {
     pub exit: Option<Exit>,
     /// Where its output is logged.
     pub log_path: PathBuf,
+    /// Whether its processes are frozen, while it runs.
+    #[serde(default)]
+    pub paused: Paused,
+    /// Its limits since they were changed; those of the spec when not given.
+    #[serde(default)]
+    pub limits: Option<Resources>,
 }
 
 /// An operation that has not ended.
@@ -182,6 +199,11 @@ impl SandboxRecord {
 }
 
 impl ContainerRecord {
+    /// Its limits now.
+    pub fn limits(&self) -> &Resources {
+        self.limits.as_ref().unwrap_or(&self.spec.resources)
+    }
+
     /// The record that is written before anything is made (P3).
     pub fn intent(
         id: ContainerId,
@@ -201,6 +223,8 @@ impl ContainerRecord {
             stop_by: None,
             exit: None,
             log_path,
+            paused: Paused::No,
+            limits: None,
         }
     }
 

@@ -30,7 +30,7 @@ pub struct CreateContainer {
 }
 
 /// A process of a pod: its container's PID 1, or an exec.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskKey {
     /// The pod.
     pub sandbox: SandboxId,

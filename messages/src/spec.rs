@@ -6,12 +6,23 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::Name;
+use crate::id::{ContainerId, Name};
 use crate::process::Signal;
 
 mod check;
+mod device;
+mod names;
+mod resources;
 #[cfg(test)]
 mod tests;
+
+pub use device::{DEVICES_MAX, Device, DeviceKind, DeviceRule};
+pub use names::{
+    DNS_OPTIONS_MAX, DNS_SEARCHES_MAX, DNS_SERVERS_MAX, HOST_ENTRIES_MAX, HostEntry, NameLookup,
+};
+pub use resources::{
+    BLOCK_DEVICES_MAX, BlockDeviceLimit, BlockIo, HUGEPAGE_SIZES_MAX, HugepageLimit, Resources, UNLIMITED,
+};
 
 /// Time between the stop signal and SIGKILL when neither the caller nor the spec says, in milliseconds.
 pub const STOP_GRACE_DEFAULT_MS: u64 = 10_000;
@@ -33,6 +44,10 @@ pub const PATH_LENGTH_MAX: usize = 4_096;
 pub const MEMORY_LIMIT_MIN: u64 = 4 * 1024 * 1024;
 /// The smallest CPU quota that the kernel takes (1 ms in a period of 100 ms), in thousandths of a CPU.
 pub const CPU_MILLIS_MIN: u64 = 10;
+/// The largest system call profile, in bytes of JSON.
+pub const SECCOMP_PROFILE_LENGTH_MAX: usize = 256 * 1024;
+/// The most kernel parameters of a pod.
+pub const SYSCTLS_MAX: usize = 256;
 /// The longest host name that the kernel takes, in bytes.
 pub const HOSTNAME_LENGTH_MAX: usize = 64;
 
@@ -59,6 +74,12 @@ pub struct SandboxSpec {
     /// For whoever reads them; the runtime does not.
     #[serde(default)]
     pub annotations: BTreeMap<String, String>,
+    /// Kernel parameters of its network and IPC namespaces, as in `net.core.somaxconn`.
+    #[serde(default)]
+    pub sysctls: BTreeMap<String, String>,
+    /// How its containers look up names of hosts.
+    #[serde(default)]
+    pub names: NameLookup,
 }
 
 /// The network of a pod.
@@ -128,6 +149,29 @@ pub struct ContainerSpec {
     /// For whoever reads them; the runtime does not.
     #[serde(default)]
     pub annotations: BTreeMap<String, String>,
+    /// Devices of the host that it gets.
+    #[serde(default)]
+    pub devices: Vec<Device>,
+    /// Devices that it may use beside those.
+    #[serde(default)]
+    pub device_rules: Vec<DeviceRule>,
+    /// Whose processes it sees.
+    #[serde(default)]
+    pub pid: ContainerPid,
+}
+
+/// The pid namespace of a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ContainerPid {
+    /// As its pod says ([`PidMode`]).
+    #[default]
+    Pod,
+    /// That of another container of the pod, which must be running, and with whose end it ends.
+    Container {
+        /// The other container.
+        container: ContainerId,
+    },
 }
 
 /// A root file system.
@@ -213,9 +257,27 @@ pub struct Mount {
     pub target: PathBuf,
     /// What is mounted.
     pub source: MountSource,
-    /// Whether the container may write to it.
+    /// Whether the container may write to it. A file or directory of the host that may only be read is so all the
+    /// way down, with every mount below it.
     #[serde(default)]
     pub access: Access,
+    /// Whether mounts made later are seen on the other side.
+    #[serde(default)]
+    pub propagation: Propagation,
+}
+
+/// How mounts propagate between the host and a container, below a file or directory of the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Propagation {
+    /// Neither sees what the other mounts.
+    #[default]
+    Private,
+    /// The container sees what the host mounts; the source must be on a shared mount, or one that follows one.
+    Slave,
+    /// Both see what the other mounts; the source must be on a shared mount. What a container mounts there stays on the
+    /// host when the container ends.
+    Shared,
 }
 
 /// What is mounted.
@@ -245,29 +307,6 @@ pub enum Access {
     ReadOnly,
 }
 
-/// Limits by cgroup. What is not given is not limited.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Resources {
-    /// Memory, in bytes.
-    #[serde(default)]
-    pub memory_bytes: Option<u64>,
-    /// CPU time, in thousandths of a CPU: 1500 is one and a half.
-    #[serde(default)]
-    pub cpu_millis: Option<u64>,
-    /// Weight against others when CPU time is short, in the unit of cgroup v1 (2 to 262144, 1024 is usual).
-    #[serde(default)]
-    pub cpu_shares: Option<u64>,
-    /// The CPUs it may run on, as in `0-2,4`.
-    #[serde(default)]
-    pub cpuset_cpus: Option<String>,
-    /// The memory nodes it may use, as in `0,1`.
-    #[serde(default)]
-    pub cpuset_mems: Option<String>,
-    /// Tasks (processes and threads).
-    #[serde(default)]
-    pub pids: Option<u64>,
-}
-
 /// What a container may do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Security {
@@ -295,6 +334,20 @@ pub struct Security {
     /// Paths that cannot be written to; the usual ones of `/proc` when not given.
     #[serde(default)]
     pub readonly_paths: Option<Vec<PathBuf>>,
+    /// Which supplementary groups a process has beside those that the spec names.
+    #[serde(default)]
+    pub supplementary_groups: SupplementaryGroups,
+}
+
+/// Where supplementary groups come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SupplementaryGroups {
+    /// From the spec, and from the container's own `/etc/group`.
+    #[default]
+    Merge,
+    /// From the spec alone.
+    Strict,
 }
 
 /// Confinement of a container.
@@ -320,7 +373,7 @@ pub enum NewPrivileges {
 }
 
 /// A system call filter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Seccomp {
     /// The runtime's default profile.
@@ -328,6 +381,12 @@ pub enum Seccomp {
     Default,
     /// None.
     Unconfined,
+    /// A profile of the caller's.
+    Profile {
+        /// JSON as the OCI runtime specification has it (`linux.seccomp`), or as Docker's profile files do; at most
+        /// [`SECCOMP_PROFILE_LENGTH_MAX`] bytes.
+        json: String,
+    },
 }
 
 /// A resource limit of setrlimit(2).
@@ -382,6 +441,8 @@ impl SandboxSpec {
             resources: Resources::default(),
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
+            sysctls: BTreeMap::new(),
+            names: NameLookup::default(),
         }
     }
 
@@ -414,6 +475,31 @@ impl ContainerSpec {
             log_path: None,
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
+            devices: Vec::new(),
+            device_rules: Vec::new(),
+            pid: ContainerPid::default(),
+        }
+    }
+}
+
+impl Mount {
+    /// A file or directory of the host, with the mounts below it.
+    pub fn bind(source: impl Into<PathBuf>, target: impl Into<PathBuf>, access: Access) -> Self {
+        Self {
+            target: target.into(),
+            source: MountSource::Bind { path: source.into() },
+            access,
+            propagation: Propagation::default(),
+        }
+    }
+
+    /// An empty file system in memory.
+    pub fn tmpfs(target: impl Into<PathBuf>, size_bytes: Option<u64>) -> Self {
+        Self {
+            target: target.into(),
+            source: MountSource::Tmpfs { size_bytes },
+            access: Access::default(),
+            propagation: Propagation::default(),
         }
     }
 }

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use actix::Message;
 use serde::{Deserialize, Serialize};
 
+use crate::audit::{Inventory, Leak};
 use crate::error::Result;
 use crate::id::{ContainerId, ExecId, SandboxId};
 use crate::process::{Exit, ProcessIdentity, Signal};
-use crate::record::{ContainerRecord, SandboxRecord, ShimRecord};
+use crate::record::{ContainerRecord, Paused, SandboxRecord, ShimRecord};
 use crate::router::TaskKey;
-use crate::spec::{ExecSpec, WindowSize};
+use crate::spec::{ExecSpec, Resources, WindowSize};
 use crate::time::Timestamp;
 
 /// Start a shim for a pod and have it make the pod's namespaces and cgroup. When it fails, nothing is left.
@@ -61,6 +62,8 @@ pub enum TaskStatus {
     Running,
     /// Ended.
     Exited(Exit),
+    /// Frozen while it ran.
+    Paused,
 }
 
 /// Set up a container's PID 1.
@@ -134,6 +137,32 @@ pub struct StartExecTask {
 pub struct ExecStarted {
     /// Its process id in the daemon's pid namespace.
     pub pid: u32,
+}
+
+/// Freeze a task, or let it go on. What is as it is to be counts as success.
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "Result<()>")]
+pub struct FreezeTask {
+    /// The pod.
+    pub sandbox: SandboxId,
+    /// The container.
+    pub container: ContainerId,
+    /// What it is to be.
+    pub to: Paused,
+}
+
+/// Change the limits of a task.
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "Result<()>")]
+pub struct UpdateTask {
+    /// The pod.
+    pub sandbox: SandboxId,
+    /// The container.
+    pub container: ContainerId,
+    /// All its limits as they are to be; what is not given stays as it is.
+    pub limits: Resources,
+    /// Its limits so far, which it has again when one is refused.
+    pub before: Resources,
 }
 
 /// Change the size of a terminal.
@@ -241,4 +270,21 @@ pub struct SandboxStats {
     pub shim_private_bytes: Option<u64>,
     /// The shim's log of its own.
     pub shim_log: Option<PathBuf>,
+}
+
+/// Find out what the machine holds of this runtime, from the kernel and the directories alone.
+#[derive(Clone, Debug, Default, Message)]
+#[rtype(result = "Result<Inventory>")]
+pub struct TakeInventory {
+    /// The processes of which it is to be said whether they run.
+    pub processes: Vec<ProcessIdentity>,
+}
+
+/// Remove something that no record accounts for, by the same steps by which it would have been removed with its
+/// owner. What is not there counts as success. The caller has made sure that no record accounts for it.
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "Result<()>")]
+pub struct RemoveLeak {
+    /// What.
+    pub leak: Leak,
 }

@@ -298,6 +298,16 @@ impl Backend for AdminBackend {
             Request::Resize { container, exec, size } => {
                 runtime.resize(&self.container(&container)?, exec.as_ref(), size).await.map(done)
             }
+            Request::PauseContainer { container } => {
+                runtime.pause_container(&self.container(&container)?).await.map(done)
+            }
+            Request::ResumeContainer { container } => {
+                runtime.resume_container(&self.container(&container)?).await.map(done)
+            }
+            Request::UpdateContainer { container, change } => {
+                runtime.update_container(&self.container(&container)?, *change).await.map(done)
+            }
+            Request::Audit { repair } => runtime.audit(repair).await.map(Response::Findings),
             Request::KillExec { container, exec, signal } => {
                 runtime.kill_exec(&self.container(&container)?, &exec, signal).await.map(done)
             }

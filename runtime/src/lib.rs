@@ -11,9 +11,12 @@
 //! | [`session`] | streams of a process, for exec and attach |
 //! | [`events`] | the journal as a stream |
 //! | [`logs`] | logs as a stream |
+//! | `audit` | the machine beside the records |
+//! | `lost` | records that the store has lost |
 //! | [`daemon`], [`backend`] | the admin RPC in front of a runtime |
 //! | `system` | the wiring |
 
+mod audit;
 pub mod backend;
 pub mod config;
 pub mod daemon;
@@ -25,23 +28,28 @@ pub mod runtime;
 pub mod session;
 
 mod failure;
+mod lost;
 mod system;
 
+pub use audit::{AUDIT_SETTLE_MS, REMEDY_MS};
 pub use config::{Config, ConfigError, OomScorePolicy, ShimLifetime, StoreLimits};
 pub use events::{EventOptions, EventStream, Journaled, Subject};
 pub use logs::{LogOptions, LogStream};
 pub use mainstay_admin::Limits;
 pub use mainstay_messages::admin::{Attached, Follow, LineEnd, LogRecord, OnLag, OutputStream};
+pub use mainstay_messages::audit::{Deviation, Finding, Leak, Owner, Remedy, Repair, ThingKind};
 pub use mainstay_messages::container::IfRunning;
 pub use mainstay_messages::event::{Event, Seq, What};
 pub use mainstay_messages::process::OomVerdict;
 pub use mainstay_messages::record::{
-    ContainerPhase, ContainerRecord, ContainerSnapshot, ExecPhase, ExecSnapshot, SandboxPhase, SandboxRecord,
-    SandboxSnapshot,
+    ContainerPhase, ContainerRecord, ContainerSnapshot, ExecPhase, ExecSnapshot, Paused, SandboxPhase,
+    SandboxRecord, SandboxSnapshot,
 };
 pub use mainstay_messages::spec::{
-    Access, Mount, MountSource, Network, NewPrivileges, PidMode, Privilege, ProcessSpec, Resources, Rlimit,
-    Rootfs, Seccomp, Security, Stdin, Terminal, WindowSize,
+    Access, BlockDeviceLimit, BlockIo, ContainerPid, Device, DeviceKind, DeviceRule, HostEntry,
+    HugepageLimit, Mount, MountSource, NameLookup, Network, NewPrivileges, PidMode, Privilege, ProcessSpec,
+    Propagation, Resources, Rlimit, Rootfs, Seccomp, Security, Stdin, SupplementaryGroups, Terminal,
+    UNLIMITED, WindowSize,
 };
 pub use mainstay_messages::supervisor::{SandboxStats, Stats};
 pub use mainstay_messages::{

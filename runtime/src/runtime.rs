@@ -12,16 +12,17 @@ use mainstay_actors::Directory;
 use mainstay_actors::ports::{EventFilter, EventQuery};
 use mainstay_actors::router::{Routed, Router};
 use mainstay_messages::admin::{Attached, Follow, OnLag};
+use mainstay_messages::audit::{Finding, Repair};
 use mainstay_messages::container::{
-    IfRunning, KillContainer, KillExec, MeasureContainer, RemoveContainer, ReopenLog, ResizeTerminal,
-    StartContainer, StartExec, StopContainer,
+    IfRunning, KillContainer, KillExec, MeasureContainer, PauseContainer, RemoveContainer, ReopenLog,
+    ResizeTerminal, ResumeContainer, StartContainer, StartExec, StopContainer, UpdateContainer,
 };
 use mainstay_messages::error::Kind;
 use mainstay_messages::event::{Event, Seq};
 use mainstay_messages::record::{ContainerSnapshot, ExecSnapshot, SandboxSnapshot};
 use mainstay_messages::router::{CreateContainer, RunSandbox};
 use mainstay_messages::sandbox::{MeasureSandbox, RemoveSandbox, StopSandbox};
-use mainstay_messages::spec::{Stdin, WindowSize};
+use mainstay_messages::spec::{Resources, Stdin, WindowSize};
 use mainstay_messages::supervisor::{SandboxStats, Stats};
 use mainstay_messages::{
     ContainerId, ContainerSpec, Error, ExecId, ExecSpec, Exit, Result, SandboxId, SandboxSpec, Signal,
@@ -160,6 +161,33 @@ impl Runtime {
     /// [`Error::NotFound`], [`Error::WrongPhase`] when it does not run.
     pub async fn kill_container(&self, container: &ContainerId, signal: Signal) -> Result<()> {
         self.route(KillContainer { container: container.clone(), signal }).await
+    }
+
+    /// Freezes all processes of a running container: they use no CPU time and see no signal until
+    /// [`Self::resume_container`]. Stopping it lets it go on first.
+    ///
+    /// # Errors
+    /// [`Error::WrongPhase`] when it does not run, [`Error::DeadlineExceeded`] when a process of it cannot be frozen.
+    pub async fn pause_container(&self, container: &ContainerId) -> Result<()> {
+        self.route(PauseContainer { container: container.clone() }).await
+    }
+
+    /// Lets a paused container go on. One that is not paused counts as success.
+    ///
+    /// # Errors
+    /// [`Error::WrongPhase`] when it does not run.
+    pub async fn resume_container(&self, container: &ContainerId) -> Result<()> {
+        self.route(ResumeContainer { container: container.clone() }).await
+    }
+
+    /// Changes limits of a container that runs. What is not given stays as it is; a value of
+    /// [`mainstay_messages::spec::UNLIMITED`] lifts a limit.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`], [`Error::WrongPhase`] when it does not run, [`Error::Unsupported`] for a limit that
+    /// the machine does not have.
+    pub async fn update_container(&self, container: &ContainerId, change: Resources) -> Result<()> {
+        self.route(UpdateContainer { container: container.clone(), change }).await
     }
 
     /// Removes a container with its files. One that is unknown counts as success.
@@ -381,6 +409,16 @@ impl Runtime {
             life.extend(page.events);
         }
         Ok(life)
+    }
+
+    /// Compares what the kernel and the directories have with what is believed, below this runtime's own directories and
+    /// cgroup alone: leaks that no record accounts for, and ghosts that a record counts on. With [`Repair::Yes`] they are
+    /// cleaned up, and each finding says what came of that. Nothing that is being made or removed is a finding.
+    ///
+    /// # Errors
+    /// Of looking at the machine.
+    pub async fn audit(&self, repair: Repair) -> Result<Vec<Finding>> {
+        self.system.audit(repair).await
     }
 
     /// What the runtime counts, by name.

@@ -25,6 +25,7 @@ use tokio::sync::oneshot;
 
 use crate::config::{self, Config, ShimLifetime, StoreLimits};
 use crate::failure::chain;
+use crate::lost;
 
 /// The file of the store in the root directory.
 pub const STORE_FILE: &str = "store.db";
@@ -35,6 +36,7 @@ pub(crate) struct System {
     pub(crate) directory: Directory,
     pub(crate) event_log: EventLog,
     pub(crate) router: Addr<Router>,
+    pub(crate) supervisor: Addr<ShimSupervisor>,
     pub(crate) directories: Directories,
     counters: Arc<Counters>,
     store: Arc<SqliteStore>,
@@ -50,6 +52,7 @@ struct Actors {
 /// What the thread of the actors answers when it is ready.
 struct Ready {
     core: Core,
+    supervisor: Addr<ShimSupervisor>,
     store: Arc<SqliteStore>,
     system: actix::System,
 }
@@ -66,10 +69,20 @@ impl System {
             .spawn(move || run_actors(settings, limits, sender))
             .map_err(|error| Error::unavailable("a thread for the actors", error))?;
         let stopped = |_| Error::internal("the actors", "their thread ended before it was ready");
-        let Ready { core, store, system } = ready.await.map_err(stopped)??;
+        let Ready { core, supervisor, store, system } = ready.await.map_err(stopped)??;
         let Core { router, events, directory, counters } = core;
         let actors = Mutex::new(Some(Actors { system, thread }));
-        Ok(Self { config, directory, event_log: events, router, directories, counters, store, actors })
+        Ok(Self {
+            config,
+            directory,
+            event_log: events,
+            router,
+            supervisor,
+            directories,
+            counters,
+            store,
+            actors,
+        })
     }
 
     /// Ends the actors, then the store. What they had asked of the store is written.
@@ -139,8 +152,7 @@ fn settings(config: &Config) -> SupervisorSettings {
 fn run_actors(settings: SupervisorSettings, limits: StoreLimits, sender: oneshot::Sender<Result<Ready>>) {
     let runner = actix::System::new();
     match runner.block_on(start_actors(settings, limits)) {
-        Ok((core, store)) => {
-            let ready = Ready { core, store, system: actix::System::current() };
+        Ok(ready) => {
             if sender.send(Ok(ready)).is_err() {
                 // Whoever started it has left.
                 return;
@@ -156,7 +168,7 @@ fn run_actors(settings: SupervisorSettings, limits: StoreLimits, sender: oneshot
     }
 }
 
-async fn start_actors(settings: SupervisorSettings, limits: StoreLimits) -> Result<(Core, Arc<SqliteStore>)> {
+async fn start_actors(settings: SupervisorSettings, limits: StoreLimits) -> Result<Ready> {
     settings.check()?;
     let boot_id = identity::boot_id().map_err(|error| Error::unavailable("the boot id", error))?;
     let path = settings.root_dir.join(STORE_FILE);
@@ -173,17 +185,21 @@ async fn start_actors(settings: SupervisorSettings, limits: StoreLimits) -> Resu
         tracing::error!(aside = %aside.display(), "the store could not be read and was set aside; it begins empty");
     }
     let store = Arc::new(opened.store);
-    let loaded = store.load().await?;
+    let mut loaded = store.load().await?;
     let how = how_down(&loaded, &boot_id);
+    lost::bring_back(&*store, &mut loaded, &settings.directories(), opened.set_aside.as_deref()).await;
     let ports = Ports { store: written_to(&store), clock: Arc::new(WallClock), ids: Arc::new(KernelRandom) };
     let parts = Parts { ports, log_dir: settings.directories().logs(), last: loaded.last };
+    let mut supervisor = None;
     let core = Core::start(parts, |facts| {
-        let supervisor = ShimSupervisor::new(settings, facts.exited, facts.died, facts.noted)?;
-        Ok::<_, Error>(Supervisor::of(&supervisor.start()))
+        let actor = ShimSupervisor::new(settings, facts.exited, facts.died, facts.noted)?;
+        Ok::<_, Error>(Supervisor::of(supervisor.insert(actor.start())))
     })?;
+    let supervisor =
+        supervisor.ok_or_else(|| Error::internal("the actors", "they began without a supervisor"))?;
     let closed = |_| Error::internal("the router", "it ended while it was started");
     core.router.send(Recover { loaded, how }).await.map_err(closed)?;
-    Ok((core, store))
+    Ok(Ready { core, supervisor, store, system: actix::System::current() })
 }
 
 /// The store as the actors see it.

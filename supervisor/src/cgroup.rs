@@ -145,6 +145,11 @@ pub(crate) fn error(failed: CgroupError) -> Error {
 fn setting(field: &str) -> String {
     let ours = match field.strip_prefix("linux.resources.") {
         Some("memory.limit") => "memory",
+        Some("memory.swap") => "memory_swap",
+        Some("memory.reservation") => "memory_reservation",
+        Some("blockIO.weight") => "block_io.weight",
+        Some(other) if other.starts_with("blockIO.") => "block_io.devices",
+        Some(other) if other.starts_with("hugepageLimits") => "hugepages",
         Some("cpu.quota" | "cpu.period") => "cpus",
         Some("cpu.shares") => "cpu_shares",
         Some("cpu.cpus") => "cpuset_cpus",

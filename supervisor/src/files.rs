@@ -9,17 +9,23 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 
 use mainstay_messages::process::Exit;
-use mainstay_messages::record::{ContainerRecord, ShimRecord};
+use mainstay_messages::record::{ContainerRecord, SandboxRecord, ShimRecord};
 use mainstay_messages::spec::{MountSource, Rootfs};
 use mainstay_messages::{ContainerId, Error, Result, SandboxId};
 use mainstay_task_api::convert::ProcessKey;
 use oci_spec::runtime::Spec;
+use serde::Serialize;
 
 use crate::cgroup::with_sources;
+use crate::inventory::detach_below;
+use crate::oci::NameFile;
 use crate::paths::{Directories, Layer, PRIVATE_DIRECTORY_MODE};
+use crate::peers;
 
 /// The mode of files that only the runtime may read.
 pub(crate) const PRIVATE_FILE_MODE: u32 = 0o600;
+/// The mode of files that are mounted into containers.
+const MOUNTED_FILE_MODE: u32 = 0o644;
 /// The mode of a directory of logs, as the shim makes it too: log collectors of other users read there.
 const LOG_DIRECTORY_MODE: u32 = 0o755;
 /// The exit record of a container's PID 1, in its bundle.
@@ -45,6 +51,7 @@ pub(crate) fn check_sources(record: &ContainerRecord) -> Result<()> {
         }
     }
     for (index, mount) in record.spec.mounts.iter().enumerate() {
+        peers::check(index, mount)?;
         if let MountSource::Bind { path } = &mount.source
             && let Err(error) = fs::metadata(path)
         {
@@ -65,8 +72,9 @@ pub(crate) enum Before {
     Present,
 }
 
-/// Makes a pod's directories.
-pub(crate) fn make_pod(directories: &Directories, sandbox: &SandboxId) -> Result<Before> {
+/// Makes a pod's directories, and writes down whose they are.
+pub(crate) fn make_pod(directories: &Directories, record: &SandboxRecord) -> Result<Before> {
+    let sandbox = &record.id;
     let pod = directories.pod(sandbox);
     let before = match DirBuilder::new().mode(PRIVATE_DIRECTORY_MODE).create(&pod) {
         Ok(()) => Before::Absent,
@@ -75,6 +83,7 @@ pub(crate) fn make_pod(directories: &Directories, sandbox: &SandboxId) -> Result
     };
     let bundles = directories.bundles(sandbox);
     create_private(&bundles).map_err(at(&bundles))?;
+    write_record(&directories.pod_record(sandbox), record)?;
     Ok(before)
 }
 
@@ -85,12 +94,28 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
 }
 
 /// Makes a container's bundle.
-pub(crate) fn make_bundle(directories: &Directories, record: &ContainerRecord, spec: &Spec) -> Result<()> {
+pub(crate) fn make_bundle(
+    directories: &Directories,
+    record: &ContainerRecord,
+    spec: &Spec,
+    names: &[NameFile],
+) -> Result<()> {
     let bundle = directories.bundle(&record.sandbox, &record.id);
     create_private(&bundle).map_err(at(&bundle))?;
+    for file in names {
+        let path = bundle.join(file.name);
+        write_public(&path, file.text.as_bytes()).map_err(at(&path))?;
+    }
     let config = bundle.join("config.json");
     let text = serde_json::to_vec(spec).map_err(|error| Error::internal("config.json", error))?;
-    write_private(&config, &text).map_err(at(&config))
+    write_private(&config, &text).map_err(at(&config))?;
+    write_record(&directories.container_record(&record.sandbox, &record.id), record)
+}
+
+/// Writes a record beside what it is about, for a runtime whose store has lost it.
+fn write_record(path: &Path, record: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_vec(record).map_err(|error| Error::internal("a record", error))?;
+    write_private(path, &text).map_err(at(path))
 }
 
 /// Makes what a container's changes go to, if it has such a thing.
@@ -128,10 +153,17 @@ fn create_layer(lower: &Path, layer: &Layer) -> io::Result<()> {
     fs::set_permissions(&layer.upper, fs::Permissions::from_mode(metadata.permissions().mode() & 0o7777))
 }
 
-/// Removes a directory of a pod or container, whatever is in it, without following links or crossing into what they
-/// name. One that is not there is removed already.
+/// Removes a directory of a pod or container, whatever is in it, without following links or crossing into what is
+/// mounted there: that is taken away first. One that is not there is removed already.
 pub(crate) fn remove_tree(directory: &Path) -> Result<()> {
-    ignore_missing(fs::remove_dir_all(directory)).map_err(at(directory))
+    detach_below(directory)
+        .and_then(|()| ignore_missing(fs::remove_dir_all(directory)))
+        .map_err(at(directory))
+}
+
+/// Removes a directory in which nothing is.
+pub(crate) fn remove_empty(directory: &Path) -> Result<()> {
+    ignore_missing(fs::remove_dir(directory)).map_err(at(directory))
 }
 
 /// Removes a container's log and those that were rotated away, then the directory when it was the last.
@@ -200,6 +232,11 @@ pub(crate) fn exit_record(
     }
 }
 
+/// Whether a file of a bundle is the exit record of a process.
+pub(crate) fn is_exit_record(file: &str) -> bool {
+    file == EXIT_RECORD || (file.starts_with("exec-") && file.ends_with(".exit"))
+}
+
 /// Whose record a file of a bundle is.
 fn recorded_process(container: &ContainerId, file: &str) -> Option<ProcessKey> {
     let exec = match file {
@@ -236,6 +273,12 @@ pub(crate) fn create_private(directory: &Path) -> io::Result<()> {
 /// Opens a file for appending that only the runtime may read.
 pub(crate) fn append_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(PRIVATE_FILE_MODE).open(path)
+}
+
+/// Writes a file that is mounted into a container, and that every user in it may read.
+fn write_public(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    fs::write(path, bytes)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(MOUNTED_FILE_MODE))
 }
 
 /// Writes a file as a whole: readers see all of it, or the one before.

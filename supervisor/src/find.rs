@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 
 use mainstay_messages::{ProcessIdentity, SandboxId};
 
-use crate::identity::identity_of;
+use crate::identity::{identity_of, parent_of};
 use crate::paths::Directories;
 use crate::sealed::SHIM_NAME;
 
@@ -26,6 +26,24 @@ pub struct FoundShim {
 /// A process that a shim has forked looks like it until it executes its own program; of those of one pod the oldest is
 /// the shim.
 pub fn find_shims(directories: &Directories) -> Vec<FoundShim> {
+    let mut found = look_alikes(directories);
+    found.dedup_by(|later, first| later.sandbox == first.sandbox);
+    found
+}
+
+/// All shims that run with directories of ours, more than one for a pod if there are: what looks like a shim and was not
+/// forked by another one of the same pod.
+pub(crate) fn find_all_shims(directories: &Directories) -> Vec<FoundShim> {
+    let found = look_alikes(directories);
+    let forked = |shim: &FoundShim| {
+        let parent = parent_of(shim.process.pid);
+        found.iter().any(|other| other.sandbox == shim.sandbox && Some(other.process.pid) == parent)
+    };
+    found.iter().filter(|shim| !forked(shim)).cloned().collect()
+}
+
+/// Everything that looks like a shim of ours, by pod, the oldest first.
+fn look_alikes(directories: &Directories) -> Vec<FoundShim> {
     let mut found: Vec<FoundShim> = processes().filter_map(|pid| recognise(directories, pid)).collect();
     found.sort_by(|a, b| {
         (&a.sandbox, a.process.start_ticks, a.process.pid).cmp(&(
@@ -34,7 +52,6 @@ pub fn find_shims(directories: &Directories) -> Vec<FoundShim> {
             b.process.pid,
         ))
     });
-    found.dedup_by(|later, first| later.sandbox == first.sandbox);
     found
 }
 

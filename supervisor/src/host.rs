@@ -5,13 +5,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use mainstay_messages::spec::RLIMIT_NAMES;
+use mainstay_messages::spec::{Device, RLIMIT_NAMES};
+use mainstay_messages::{Error, Result};
 use oci_spec::runtime::{Capabilities, LinuxDevice, LinuxDeviceType};
 
+use crate::disks::DiskNumbers;
 use crate::oci::capabilities;
 
 /// Where the machine's device nodes are.
@@ -22,6 +24,9 @@ const DEVICE_DEPTH_MAX: usize = 4;
 const NOT_DEVICES: [&str; 5] = ["pts", "shm", "mqueue", "fd", "hugepages"];
 /// Nodes that each container gets of its own.
 const OWN_NODES: [&str; 3] = ["console", "ptmx", "tty"];
+
+/// The largest `/etc/hosts` or `/etc/resolv.conf` that is copied, in bytes.
+const NAME_FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// What the machine can give.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +39,40 @@ pub struct HostFacts {
     pub hard_limits: BTreeMap<String, u64>,
     /// The machine's device nodes, looked up for each privileged container anew: they come and go.
     pub devices: Vec<LinuxDevice>,
+    /// The devices that a container's spec names, in its order, looked up for each container anew.
+    pub named_devices: Vec<LinuxDevice>,
+    /// Its kernel.
+    pub kernel: KernelVersion,
+    /// Its `/etc/resolv.conf`, read for each container anew.
+    pub resolver: Option<String>,
+    /// Its `/etc/hosts`, read for each container anew.
+    pub hosts: Option<String>,
+    /// The disks that a container's limits are for, looked up for each container anew.
+    pub disks: DiskNumbers,
+}
+
+/// The version of a kernel, as far as anything depends on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KernelVersion {
+    /// As the 6 of 6.1.
+    pub major: u32,
+    /// As the 1 of 6.1.
+    pub minor: u32,
+}
+
+impl KernelVersion {
+    /// Reads `6.1`, or what begins so.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (major, rest) = text.trim().split_once('.')?;
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        Some(Self { major: major.parse().ok()?, minor: rest[..digits].parse().ok()? })
+    }
+
+    /// That of this machine.
+    fn detect() -> Self {
+        // What cannot be read is older than anything.
+        rustix::system::uname().release().to_str().ok().and_then(Self::parse).unwrap_or_default()
+    }
 }
 
 impl HostFacts {
@@ -54,6 +93,11 @@ impl HostFacts {
             },
             capabilities,
             devices: Vec::new(),
+            named_devices: Vec::new(),
+            disks: DiskNumbers::new(),
+            kernel: KernelVersion::detect(),
+            resolver: None,
+            hosts: None,
         })
     }
 }
@@ -81,7 +125,32 @@ pub(crate) fn device_nodes(dev: &Path) -> Vec<LinuxDevice> {
     found
 }
 
+/// What is in a file of the host's that containers get a copy of; none when it cannot be read, or is too large.
+pub(crate) fn name_file(path: &str) -> Option<String> {
+    let mut text = String::new();
+    let read =
+        fs::File::open(path).and_then(|file| file.take(NAME_FILE_BYTES_MAX + 1).read_to_string(&mut text));
+    read.is_ok_and(|bytes| bytes as u64 <= NAME_FILE_BYTES_MAX).then_some(text)
+}
+
+/// The devices that a container's spec names, in its order. Links are followed: the device is what they lead to.
+pub(crate) fn named_devices(devices: &[Device]) -> Result<Vec<LinuxDevice>> {
+    let found = devices.iter().enumerate().map(|(index, device)| {
+        let refused = |why: &str| {
+            let field = format!("devices[{index}].path");
+            Error::invalid(field, format!("{:?}", device.path), format!("a device node of the host ({why})"))
+        };
+        let metadata = fs::metadata(&device.path).map_err(|error| refused(&error.to_string()))?;
+        node(&device.path, &metadata).ok_or_else(|| refused("it is no device"))
+    });
+    found.collect()
+}
+
 fn device(path: &Path, dev: &Path, metadata: &fs::Metadata) -> Option<LinuxDevice> {
+    node(&Path::new(DEV).join(path.strip_prefix(dev).ok()?), metadata)
+}
+
+fn node(path: &Path, metadata: &fs::Metadata) -> Option<LinuxDevice> {
     let kind = if metadata.file_type().is_char_device() {
         LinuxDeviceType::C
     } else if metadata.file_type().is_block_device() {
@@ -91,7 +160,7 @@ fn device(path: &Path, dev: &Path, metadata: &fs::Metadata) -> Option<LinuxDevic
     };
     let mut device = LinuxDevice::default();
     device
-        .set_path(Path::new(DEV).join(path.strip_prefix(dev).ok()?))
+        .set_path(path.to_owned())
         .set_typ(kind)
         .set_major(i64::from(rustix::fs::major(metadata.rdev())))
         .set_minor(i64::from(rustix::fs::minor(metadata.rdev())))

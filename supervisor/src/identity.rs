@@ -3,9 +3,10 @@
 //! Owns: reading a process's identity from `/proc`, and turning a recorded identity into a pidfd that
 //! surely is that process. Never: signals or waits for anything.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
 
 use mainstay_messages::ProcessIdentity;
 use rustix::io::Errno;
@@ -13,6 +14,40 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// Field 22 of `/proc/PID/stat`, counted from the first field after the command name (proc_pid_stat(5)).
 const START_TIME_AFTER_NAME: usize = 22 - 3;
+/// Field 4, counted in the same way.
+const PARENT_AFTER_NAME: usize = 4 - 3;
+
+/// What has become of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It runs, or is stopped.
+    Runs,
+    /// It has ended, whether it was reaped or not.
+    Ended,
+}
+
+/// The pid namespace of a process, held open. It cannot become that of a stranger while it is held.
+#[derive(Debug)]
+pub(crate) struct PidNamespace {
+    file: File,
+}
+
+impl PidNamespace {
+    /// That of the process with this identity, which must run.
+    pub fn open(identity: &ProcessIdentity) -> io::Result<Self> {
+        let file = File::open(format!("/proc/{}/ns/pid", identity.pid))?;
+        // Looked at after the opening: a number that has passed on since the identity was recorded shows here.
+        match fate(identity)? {
+            Fate::Runs => Ok(Self { file }),
+            Fate::Ended => Err(io::Error::new(io::ErrorKind::NotFound, "it has ended")),
+        }
+    }
+
+    /// A path to it, for other processes of this machine, as long as it is held.
+    pub fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()))
+    }
+}
 
 /// The id of this boot of the machine.
 pub fn boot_id() -> io::Result<String> {
@@ -40,10 +75,35 @@ pub fn open(identity: &ProcessIdentity) -> io::Result<Option<OwnedFd>> {
     match identity_of(identity.pid) {
         Ok(found) if found == *identity => Ok(Some(pidfd)),
         Ok(_) => Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Ok(None),
+        Err(error) if is_gone(&error) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// What has become of the process with this identity.
+pub fn fate(identity: &ProcessIdentity) -> io::Result<Fate> {
+    if identity.boot_id != boot_id()? {
+        return Ok(Fate::Ended);
+    }
+    // One read tells number, state and start time of one and the same process.
+    let stat = match fs::read_to_string(format!("/proc/{}/stat", identity.pid)) {
+        Ok(stat) => stat,
+        Err(error) if is_gone(&error) => return Ok(Fate::Ended),
+        Err(error) => return Err(error),
+    };
+    let state = after_name(&stat, 0).unwrap_or_default();
+    let same = start_ticks(&stat) == Some(identity.start_ticks);
+    Ok(if same && !matches!(state, "Z" | "X") { Fate::Runs } else { Fate::Ended })
+}
+
+/// The parent of a process; none when it has ended.
+pub(crate) fn parent_of(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    after_name(&stat, PARENT_AFTER_NAME)?.parse().ok()
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
 }
 
 fn open_pid(pid: u32) -> io::Result<Option<OwnedFd>> {
@@ -55,10 +115,15 @@ fn open_pid(pid: u32) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// The start time in `/proc/PID/stat`. The command name may hold spaces and parentheses, so fields are
-/// counted from the last one.
+/// The start time in `/proc/PID/stat`.
 fn start_ticks(stat: &str) -> Option<u64> {
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(START_TIME_AFTER_NAME)?.parse().ok()
+    after_name(stat, START_TIME_AFTER_NAME)?.parse().ok()
+}
+
+/// A field of `/proc/PID/stat`. The command name may hold spaces and parentheses, so fields are counted from the last
+/// one.
+fn after_name(stat: &str, field: usize) -> Option<&str> {
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(field)
 }
 
 #[cfg(test)]
@@ -77,6 +142,26 @@ mod tests {
     fn finds_itself() {
         let own = identity_of(std::process::id()).expect("this process runs");
         assert!(open(&own).expect("pidfd_open works").is_some());
+    }
+
+    #[test]
+    fn tells_who_runs_from_who_has_ended() {
+        let own = identity_of(std::process::id()).expect("this process runs");
+        assert_eq!(fate(&own).expect("readable"), Fate::Runs);
+        let later = ProcessIdentity { start_ticks: own.start_ticks + 1, ..own.clone() };
+        assert_eq!(fate(&later).expect("readable"), Fate::Ended, "a stranger");
+        let rebooted = ProcessIdentity { boot_id: "another".into(), ..own };
+        assert_eq!(fate(&rebooted).expect("readable"), Fate::Ended);
+        let mut child = std::process::Command::new("/bin/true").spawn().expect("started");
+        let identity = identity_of(child.id()).expect("not reaped yet");
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while fate(&identity).expect("readable") == Fate::Runs {
+            assert!(std::time::Instant::now() < deadline, "a zombie has ended");
+            std::thread::yield_now();
+        }
+        assert_eq!(parent_of(child.id()), Some(std::process::id()));
+        child.wait().expect("reaped");
+        assert_eq!(fate(&identity).expect("readable"), Fate::Ended);
     }
 
     /// A PID that was recorded before a reboot, or before the number went round, is another process now. A

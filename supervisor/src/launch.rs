@@ -12,6 +12,7 @@ use mainstay_messages::record::SandboxRecord;
 use mainstay_messages::{Error, Result};
 
 use crate::cgroup;
+use crate::disks;
 use crate::files;
 use crate::link::CallError;
 use crate::machine::Machine;
@@ -91,9 +92,9 @@ impl Launch {
 
 async fn make_directories(launch: &Launch) -> Result<()> {
     let make = || {
-        let sandbox = launch.record.id.clone();
-        let what = format!("the making of directories for pod {sandbox}");
-        launch.remains.turn.blocking(what, move |machine| files::make_pod(&machine.directories, &sandbox))
+        let record = launch.record.clone();
+        let what = format!("the making of directories for pod {}", record.id);
+        launch.remains.turn.blocking(what, move |machine| files::make_pod(&machine.directories, &record))
     };
     match make().await? {
         files::Before::Absent => Ok(()),
@@ -106,9 +107,11 @@ async fn make_directories(launch: &Launch) -> Result<()> {
 }
 
 async fn make_cgroup(launch: &Launch) -> Result<()> {
-    let (sandbox, resources) = (launch.record.id.clone(), pod_resources(&launch.record.spec.resources));
-    let work =
-        move |machine: &Machine| cgroup::create(&machine.pod_group(&sandbox)?, &machine.layout, &resources);
+    let (sandbox, limits) = (launch.record.id.clone(), launch.record.spec.resources.clone());
+    let work = move |machine: &Machine| {
+        let resources = pod_resources(&limits, &disks::numbers(&limits.block_io)?);
+        cgroup::create(&machine.pod_group(&sandbox)?, &machine.layout, &resources)
+    };
     launch.remains.turn.blocking(format!("the making of a cgroup for pod {}", launch.record.id), work).await
 }
 

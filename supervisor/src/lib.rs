@@ -18,27 +18,33 @@
 //! | [`oci`] | the OCI spec of a container (pure) |
 //! | [`state`] | which exits are settled (pure) |
 //! | [`identity`], [`find`] | which process a shim is |
+//! | `inventory` | what the machine holds of this runtime |
+//! | [`rebuilt`] | what pods' directories tell a runtime whose store has lost them |
 //! | [`sealed`] | the copy of the program that shims are executed from |
 //! | `saga`, [`faults`] | steps with what undoes them, and where tests strike |
 //! | `launch`, `adopt`, `stop`, `task` | what is done with a shim, command by command |
 //! | `shim`, `exits`, `link`, `watch` | one shim: its life, its exits, its connection, its process |
-//! | `spawn`, `zygote`, `files`, `cgroup`, `machine` | the work on the machine that blocks |
+//! | `spawn`, `zygote`, `files`, `cgroup`, `disks`, `peers`, `machine` | the work on the machine that blocks |
 //!
 //! Never: knows the store, the other actors, or CRI.
 
 mod adopt;
 mod cgroup;
+mod disks;
 mod exits;
 pub mod faults;
 mod files;
 pub mod find;
 pub mod host;
 pub mod identity;
+mod inventory;
 mod launch;
 mod link;
 mod machine;
 pub mod oci;
 pub mod paths;
+mod peers;
+pub mod rebuilt;
 mod saga;
 pub mod sealed;
 pub mod settings;
@@ -55,4 +61,4 @@ pub use exits::{EXIT_QUESTION_MS, RECEIPTS_GATHERED_MS, RECONNECT_MAX_MS, RECONN
 pub use settings::{Lifetime, OomScorePolicy, Program, SupervisorSettings, Timeouts};
 pub use shim::{RECEIPT_TIMEOUT_MS, SHIM_DEATH_DEADLINE_MS};
 pub use stop::{SHIM_KILL_WAIT_MS, STOP_REPORTS_MS};
-pub use supervisor::{SUPERVISOR_MAILBOX_MAX, ShimSupervisor};
+pub use supervisor::{LEAK_ENDED_MS, SUPERVISOR_MAILBOX_MAX, ShimSupervisor};

@@ -85,6 +85,11 @@ impl Machine {
         self.journal.do_send(Noted { subject: Subject::container(sandbox, container), what: report.fact() });
     }
 
+    /// The path of the cgroup above those of the pods.
+    pub fn cgroup_parent(&self) -> &CgroupPath {
+        &self.cgroup_parent
+    }
+
     /// The path of a pod's cgroup.
     pub fn pod_cgroup(&self, sandbox: &SandboxId) -> Result<CgroupPath> {
         self.cgroup_parent.child(sandbox.as_str()).map_err(|error| Error::internal("the pod's cgroup", error))

@@ -4,24 +4,29 @@
 //! same records give the same spec. Never: looks at the file system, nor starts anything.
 
 pub mod capabilities;
+mod devices;
 mod mounts;
+mod names;
 mod namespaces;
 mod process;
 mod resources;
+mod seccomp;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use mainstay_launch::{GROUPS_ANNOTATION, GROUPS_STRICT};
 use mainstay_messages::Result;
 use mainstay_messages::record::{ContainerRecord, SandboxRecord};
-use mainstay_messages::spec::{Access, Privilege, Seccomp, Security};
+use mainstay_messages::spec::{Access, ContainerSpec, Privilege, Seccomp, Security, SupplementaryGroups};
 use mainstay_task_api::USER_ANNOTATION;
-use oci_spec::runtime::{Linux, LinuxSeccomp, Root, Spec};
+use oci_spec::runtime::{Capabilities, Linux, LinuxSeccomp, Root, Spec};
 
 use crate::host::HostFacts;
 use crate::settings::OomScorePolicy;
 
 pub use mounts::DEFAULT_SHM;
+pub use names::{NameFile, name_files};
 pub use process::{DEFAULT_PATH, exec_process};
 pub use resources::{container_resources, pod_resources};
 
@@ -76,6 +81,8 @@ pub struct Surroundings<'a> {
     pub oom_score: OomScorePolicy,
     /// The pod's cgroup, as in `/mainstay/<pod>`.
     pub pod_cgroup: &'a str,
+    /// The pid namespace of the container whose processes this one sees, if it names one.
+    pub other_pid: Option<&'a Path>,
 }
 
 /// The spec of a container. Errors name the field of our spec that cannot be honoured.
@@ -91,24 +98,21 @@ pub fn container_spec(
 
     let mut linux = Linux::default();
     linux
-        .set_namespaces(Some(namespaces::of(sandbox.spec.pid, around.pod)))
-        .set_resources(Some(container_resources(&spec.resources, spec.security.privilege)))
+        .set_namespaces(Some(namespaces::of(sandbox.spec.pid, around.pod, around.other_pid)))
+        .set_resources(Some(container_resources(spec, around.host)))
         .set_cgroups_path(Some(Path::new(around.pod_cgroup).join(record.id.as_str())))
         .set_masked_paths(Some(paths(&spec.security, &spec.security.masked_paths, &MASKED_PATHS)))
         .set_readonly_paths(Some(paths(&spec.security, &spec.security.readonly_paths, &READONLY_PATHS)))
-        .set_seccomp(seccomp(&spec.security, &capabilities))
-        .set_devices(match spec.security.privilege {
-            Privilege::Privileged => Some(around.host.devices.clone()),
-            Privilege::Confined => None,
-        });
+        .set_seccomp(filter(&spec.security, &capabilities, around.host)?)
+        .set_devices(devices::nodes(spec, around.host));
 
     let mut oci = Spec::default();
     oci.set_version(OCI_VERSION.to_owned())
         .set_root(Some(root))
         .set_hostname(around.pod.uts.as_ref().map(|_| sandbox.spec.hostname().to_owned()))
         .set_process(Some(process::container_process(spec, capabilities, around)?))
-        .set_mounts(Some(mounts::of(spec, around.pod)))
-        .set_annotations(Some(annotations(spec.process.user.as_deref())))
+        .set_mounts(Some(mounts::of(spec, around.pod, &name_files(record, sandbox, around.host))))
+        .set_annotations(Some(annotations(spec)))
         .set_linux(Some(linux));
     Ok(oci)
 }
@@ -122,15 +126,26 @@ fn paths(security: &Security, given: &Option<Vec<PathBuf>>, default: &[&str]) ->
     }
 }
 
-fn seccomp(security: &Security, capabilities: &oci_spec::runtime::Capabilities) -> Option<LinuxSeccomp> {
-    match (security.seccomp, security.privilege) {
-        (Seccomp::Default, Privilege::Confined) => Some(mainstay_launch::default_seccomp(capabilities)),
-        (Seccomp::Unconfined, _) | (_, Privilege::Privileged) => None,
+/// A profile of the caller's counts for a privileged container, too.
+fn filter(
+    security: &Security,
+    capabilities: &Capabilities,
+    host: &HostFacts,
+) -> Result<Option<LinuxSeccomp>> {
+    match (&security.seccomp, security.privilege) {
+        (Seccomp::Profile { json }, _) => seccomp::of(json, capabilities, host.kernel).map(Some),
+        (Seccomp::Default, Privilege::Confined) => Ok(Some(mainstay_launch::default_seccomp(capabilities))),
+        (Seccomp::Unconfined, _) | (Seccomp::Default, Privilege::Privileged) => Ok(None),
     }
 }
 
-fn annotations(user: Option<&str>) -> HashMap<String, String> {
-    user.map(|user| (USER_ANNOTATION.to_owned(), user.to_owned())).into_iter().collect()
+fn annotations(spec: &ContainerSpec) -> HashMap<String, String> {
+    let user = spec.process.user.as_ref().map(|user| (USER_ANNOTATION.to_owned(), user.clone()));
+    let groups = match spec.security.supplementary_groups {
+        SupplementaryGroups::Merge => None,
+        SupplementaryGroups::Strict => Some((GROUPS_ANNOTATION.to_owned(), GROUPS_STRICT.to_owned())),
+    };
+    user.into_iter().chain(groups).collect()
 }
 
 #[cfg(test)]

@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! <state>/p/<pod>/                 0700, gone with the pod; on tmpfs as a rule
+//!     pod.json                     its record, as it was when it was made
 //!     shim.json                    the identity of its shim
 //!     shim.sock  streams.sock      0600
 //!     shim.log  shm/
-//!     c/<container>/               the bundle: config.json, rootfs/, exit records
+//!     c/<container>/               the bundle: config.json, container.json (its record), rootfs/, exit records
 //! <root>/layers/<container>/       upper/ and work/ of a copy-on-write root
 //! <root>/logs/<pod>/<container>.log
 //! ```
@@ -86,6 +87,16 @@ impl Directories {
     /// The identity of a pod's shim, as written when it was started.
     pub fn shim_identity(&self, sandbox: &SandboxId) -> PathBuf {
         self.pod(sandbox).join("shim.json")
+    }
+
+    /// The record of a pod, as it was when it was made.
+    pub fn pod_record(&self, sandbox: &SandboxId) -> PathBuf {
+        self.pod(sandbox).join("pod.json")
+    }
+
+    /// The record of a container, as it was when it was made.
+    pub fn container_record(&self, sandbox: &SandboxId, container: &ContainerId) -> PathBuf {
+        self.bundle(sandbox, container).join("container.json")
     }
 
     /// Holds the bundles of a pod's containers.

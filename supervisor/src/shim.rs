@@ -165,6 +165,7 @@ impl Shim {
             hostname: pod.hostname().to_owned(),
             network: network(pod.network).into(),
             pid: pid_mode(pod.pid).into(),
+            sysctls: pod.sysctls.clone().into_iter().collect(),
             ..Default::default()
         };
         let call = Call::new(

@@ -13,6 +13,7 @@
 //!
 //! A shim that died stays Known, so that its containers can still be asked about and removed, until StopShim.
 
+mod audit;
 mod commands;
 
 use std::collections::HashMap;
@@ -38,6 +39,8 @@ use crate::settings::SupervisorSettings;
 use crate::shim::{Facts, Shim};
 use crate::spawn;
 use crate::stop;
+
+pub use audit::LEAK_ENDED_MS;
 
 /// The most messages from one sender that wait for the supervisor. It only hands them on.
 pub const SUPERVISOR_MAILBOX_MAX: usize = 1_024;

@@ -2,6 +2,7 @@
 //!
 //! Owns: the order of steps of each command. Never: keeps state; what is known is in the shim's ledger.
 
+mod change;
 mod create;
 mod delete;
 mod exec;
@@ -26,6 +27,7 @@ use crate::link::{Call, CallError};
 use crate::machine::{Machine, now};
 use crate::shim::Shim;
 
+pub(crate) use change::{freeze, update};
 pub(crate) use create::{CREATE_CONTAINER, create};
 pub(crate) use delete::{delete, remove_directly};
 pub(crate) use exec::start_exec;

@@ -87,6 +87,7 @@ async fn what_cannot_start_says_why_and_leaves_nothing() {
         target: "/data".into(),
         source: MountSource::Bind { path: "/nonexistent/data".into() },
         access: Default::default(),
+        propagation: Default::default(),
     }];
     let error = supervisor.create(&sandbox, &unmounted).await.expect_err("no source");
     assert!(error.to_string().starts_with("mounts[0].source"), "{error}");
@@ -249,6 +250,7 @@ type Change = fn(&mut SandboxSpec, &mut ContainerSpec);
         target: "/tmp".into(),
         source: MountSource::Tmpfs { size_bytes: Some(1 << 20) },
         access: Access::ReadWrite,
+        propagation: Default::default(),
     });
 })]
 #[case::read_only_bind("ls /data >/dev/null && ! touch /data/x 2>/dev/null && echo good", |_: &mut SandboxSpec, c: &mut ContainerSpec| {
@@ -256,6 +258,7 @@ type Change = fn(&mut SandboxSpec, &mut ContainerSpec);
         target: "/data".into(),
         source: MountSource::Bind { path: std::env::temp_dir() },
         access: Access::ReadOnly,
+        propagation: Default::default(),
     });
 })]
 #[case::limited("[ $(ulimit -n) = 77 ] && echo good", |pod: &mut SandboxSpec, c: &mut ContainerSpec| {
@@ -380,6 +383,7 @@ async fn another_supervisor_adopts_what_runs() {
         target: "/gate".into(),
         source: MountSource::Bind { path: world.directories.pods() },
         access: Default::default(),
+        propagation: Default::default(),
     }];
     let ended = first.run(&sandbox, &short).await;
     first.vanish();

@@ -11,13 +11,14 @@ use futures::FutureExt;
 use mainstay_messages::event::{Event, Seq, What};
 use mainstay_messages::router::{Child, Deregister, ExitReceipt, TaskKey};
 use mainstay_messages::sandbox::AdmitContainer;
+use mainstay_messages::spec::Resources;
 use mainstay_messages::supervisor::{
-    CreateTask, DeleteTask, MeasureTask, QueryTask, ReopenTaskLog, ResizeTask, SignalScope, SignalTask,
-    StartExecTask, StartTask,
+    CreateTask, DeleteTask, FreezeTask, MeasureTask, QueryTask, ReopenTaskLog, ResizeTask, SignalScope,
+    SignalTask, StartExecTask, StartTask, UpdateTask,
 };
 use mainstay_messages::{ContainerId, Error, ExecId, Result, Signal, Timestamp};
 
-use super::state::{Answer, Ask, Effect, ExecLore, Forward, Input};
+use super::state::{Answer, Ask, Effect, ExecLore, Forward, Input, START_COMMAND, StartLore};
 use super::{Container, Waiting};
 use crate::call::{CallId, ask};
 use crate::machine::{Wrote, feed};
@@ -41,6 +42,8 @@ pub const DELETE_TIMEOUT_MS: u64 = 60_000;
 pub const QUERY_TIMEOUT_MS: u64 = 10_000;
 /// Time for what is passed on to the supervisor (measuring, resizing, opening a log), in milliseconds.
 pub const FORWARD_TIMEOUT_MS: u64 = 15_000;
+/// Time for the supervisor to freeze a container or to let it go on, in milliseconds: more than the shim gives itself.
+pub const FREEZE_TIMEOUT_MS: u64 = 15_000;
 /// Time for the router to strike a container off, in milliseconds.
 const DEREGISTER_TIMEOUT_MS: u64 = 10_000;
 /// Events that one look into the journal reads at once.
@@ -66,20 +69,26 @@ impl Container {
             }
             Effect::Note(what) => self.world.note_now(self.subject(None), what),
             Effect::Again(input) => self.driver.again(input),
-            Effect::Retire { calls } => match wrote {
-                Wrote::Durable => self.leave(calls, Ok(Answer::Done), ctx),
-                Wrote::Failed(_) => self.answer(calls, &done(wrote)),
-            },
+            Effect::Retire { calls, failed } => {
+                let failed = failed.map(|(makers, failure)| (makers, Err(failure)));
+                let answers: Vec<_> = [(calls, done(wrote))].into_iter().chain(failed).collect();
+                match wrote {
+                    Wrote::Durable => self.leave(answers, ctx),
+                    Wrote::Failed(_) => {
+                        answers.into_iter().for_each(|(calls, answer)| self.answer(calls, &answer));
+                    }
+                }
+            }
             Effect::Abandon { calls, error } => {
                 let answer = error.map_or_else(|| done(wrote), Err);
-                self.leave(calls, answer, ctx);
+                self.leave(vec![(calls, answer)], ctx);
             }
         }
     }
 
     /// Gone from the view of readers, then from the router, then the callers hear of it: whoever hears of it
     /// can use the name again at once.
-    fn leave(&mut self, calls: Vec<CallId>, answer: Result<Answer>, ctx: &mut Context<Self>) {
+    fn leave(&mut self, answers: Vec<(Vec<CallId>, Result<Answer>)>, ctx: &mut Context<Self>) {
         for exec in self.driver.machine().execs().shown() {
             self.world.publisher.exec_gone(&exec.id);
         }
@@ -89,7 +98,7 @@ impl Container {
         let struck = tokio::time::timeout(Duration::from_millis(DEREGISTER_TIMEOUT_MS), struck);
         let left = wrap_future::<_, Self>(struck).map(move |_struck, act, ctx| {
             act.ticket.retire();
-            act.answer(calls, &answer);
+            answers.into_iter().for_each(|(calls, answer)| act.answer(calls, &answer));
             ctx.stop();
         });
         ctx.spawn(left);
@@ -158,6 +167,20 @@ impl Container {
                 let what = format!("what is known of {whom}");
                 let asked = ask(supervisor.query_task.clone(), QueryTask { task }, what, QUERY_TIMEOUT_MS);
                 self.later(asked.map(|result| Input::Queried(exec, result)), ctx);
+            }
+            Ask::Freeze(to) => {
+                let message = FreezeTask { sandbox, container: id, to };
+                let what = format!("the freezer of {whom}");
+                let asked = ask(supervisor.freeze_task.clone(), message, what, FREEZE_TIMEOUT_MS);
+                self.later(asked.map(move |result| Input::Frozen(to, result)), ctx);
+            }
+            Ask::Update(limits) => {
+                let before = record.limits().clone();
+                let message =
+                    UpdateTask { sandbox, container: id, limits: Resources::clone(&limits), before };
+                let what = format!("the change of limits of {whom}");
+                let asked = ask(supervisor.update_task.clone(), message, what, FORWARD_TIMEOUT_MS);
+                self.later(asked.map(move |result| Input::Updated(limits, result)), ctx);
             }
             Ask::SearchJournal => {
                 self.later(search_journal(self.world.clone(), id).map(Input::JournalSearched), ctx);
@@ -252,7 +275,7 @@ async fn signal_task(
     sent
 }
 
-/// Reads all that the journal says about a container's execs.
+/// Reads all that the journal says about a container's processes.
 async fn search_journal(world: World, container: ContainerId) -> Result<ExecLore> {
     let mut open: BTreeMap<ExecId, (Timestamp, Option<u32>)> = BTreeMap::new();
     let mut lore = ExecLore::default();
@@ -263,14 +286,19 @@ async fn search_journal(world: World, container: ContainerId) -> Result<ExecLore
         let page = world.ports.store.events(query).await?;
         let Some(last) = page.events.last() else { break };
         after = last.seq;
-        page.events.into_iter().for_each(|event| learn(event, &mut open, &mut lore.ended));
+        page.events.into_iter().for_each(|event| learn(event, &mut open, &mut lore));
     }
     lore.open = open.into_iter().map(|(id, (at, pid))| (id, at, pid)).collect();
     Ok(lore)
 }
 
-fn learn(event: Event, open: &mut BTreeMap<ExecId, (Timestamp, Option<u32>)>, ended: &mut Vec<ExecId>) {
-    let Some(id) = event.subject.exec else { return };
+fn learn(event: Event, open: &mut BTreeMap<ExecId, (Timestamp, Option<u32>)>, lore: &mut ExecLore) {
+    let Some(id) = event.subject.exec else {
+        if matches!(&event.what, What::Commanded { command, .. } if command == START_COMMAND) {
+            lore.start = StartLore::Told;
+        }
+        return;
+    };
     match event.what {
         What::Commanded { .. } => {
             open.insert(id, (event.at, None));
@@ -280,7 +308,7 @@ fn learn(event: Event, open: &mut BTreeMap<ExecId, (Timestamp, Option<u32>)>, en
         }
         What::ExecExited { .. } => {
             open.remove(&id);
-            ended.push(id);
+            lore.ended.push(id);
         }
         _ => {}
     }

@@ -22,15 +22,15 @@ mod calls;
 mod effects;
 pub mod state;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use actix::{Actor, Context, Handler, Message, Recipient};
 use mainstay_messages::container::IfRunning;
 use mainstay_messages::event::{Subject, What};
-use mainstay_messages::record::ContainerRecord;
+use mainstay_messages::record::{ContainerRecord, Paused};
 use mainstay_messages::router::{Deregister, ExitReceipt};
 use mainstay_messages::sandbox::AdmitContainer;
-use mainstay_messages::spec::{ContainerSpec, ExecSpec, WindowSize};
+use mainstay_messages::spec::{ContainerSpec, ExecSpec, Resources, WindowSize};
 use mainstay_messages::supervisor::Stats;
 use mainstay_messages::{ContainerId, Error, ExecId, Exit, Result, Signal};
 
@@ -54,7 +54,7 @@ pub(crate) struct Container {
     world: World,
     links: Links,
     inbox: Inbox,
-    calls: HashMap<CallId, Waiting>,
+    calls: BTreeMap<CallId, Waiting>,
     last_call: u64,
     ticket: Ticket,
     absorbed: HashSet<Option<ExecId>>,
@@ -90,6 +90,8 @@ pub(crate) enum Request {
     Resize(Option<ExecId>, WindowSize),
     ReopenLog,
     Measure,
+    Freeze(Paused),
+    Update(Box<Resources>),
     Exit(Option<ExecId>, Exit),
     Adopt(Knowledge),
     #[cfg(feature = "faults")]
@@ -118,7 +120,7 @@ impl Container {
             world,
             links,
             inbox,
-            calls: HashMap::new(),
+            calls: BTreeMap::new(),
             last_call: 0,
             ticket,
             absorbed: HashSet::new(),
@@ -142,8 +144,13 @@ impl Actor for Container {
     type Context = Context<Self>;
 
     fn started(&mut self, _ctx: &mut Context<Self>) {
-        if self.driver.machine().standing() == state::Standing::Recorded {
-            self.world.publisher.container(self.driver.machine().snapshot());
+        let machine = self.driver.machine();
+        let shown = self.world.publisher.directory().container(&machine.record().id);
+        // An exit that readers have seen stays to be seen; it is on its way to this actor.
+        let seen = shown.is_some_and(|shown| shown.record.exit.is_some());
+        let hidden = seen && machine.record().exit.is_none();
+        if machine.standing() == state::Standing::Recorded && !hidden {
+            self.world.publisher.container(machine.snapshot());
         }
     }
 }
@@ -176,6 +183,8 @@ impl Handler<Deliver> for Container {
             Request::Resize(exec, size) => Input::Resize { call, exec, size },
             Request::ReopenLog => Input::ReopenLog { call },
             Request::Measure => Input::Measure { call },
+            Request::Freeze(to) => Input::Freeze { call, to },
+            Request::Update(change) => Input::Update { call, change },
             Request::Exit(exec, exit) => Input::Exit { call, exec, exit },
             Request::Adopt(knowledge) => Input::Adopt(knowledge),
             #[cfg(feature = "faults")]

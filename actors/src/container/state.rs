@@ -2,6 +2,7 @@
 //! `removal`, `execs` and `adoption` hold the decisions of one kind each.
 
 mod adoption;
+mod change;
 mod draft;
 mod execs;
 mod lifecycle;
@@ -27,11 +28,13 @@ pub use adoption::ADOPTED_GONE_WAIT_MS;
 pub use execs::{
     EXEC_ENDED_REMEMBERED_MAX, EXEC_HISTORY_MAX, EXEC_ORPHAN_MS, EXEC_QUERIES_MAX, EXECS_MAX, Execs,
 };
+pub use lifecycle::START_COMMAND;
 pub use removal::{DELETE_RETRY_MAX_MS, DELETE_RETRY_MS};
 pub use stop::{KILL_RETRY_MAX_MS, KILL_RETRY_MS, STOP_ANSWER_AFTER_KILL_MS};
 
-pub use vocabulary::{Answer, Ask, Effect, ExecLore, Forward, Input, Knowledge, Wake};
+pub use vocabulary::{Answer, Ask, Effect, ExecLore, Forward, Input, Knowledge, StartLore, Wake};
 
+use change::Changing;
 use draft::Draft;
 use removal::Removal;
 use stop::Stop;
@@ -55,12 +58,15 @@ pub struct State {
     adoption: Adoption,
     /// Who waits for it to be created.
     makers: Vec<CallId>,
+    /// Why it could not be made. Then it is being undone, and its makers wait for that.
+    failure: Option<Error>,
     /// Who waits for it to be started.
     starters: Vec<CallId>,
     starting_since: Timestamp,
     stop: Option<Stop>,
     removal: Option<Removal>,
     deletion: Deletion,
+    change: Option<Changing>,
     execs: Arc<Execs>,
 }
 
@@ -129,10 +135,12 @@ impl State {
             flight: Flight::None,
             adoption,
             makers: Vec::new(),
+            failure: None,
             starters: Vec::new(),
             stop: None,
             removal: None,
             deletion: Deletion::NotAsked,
+            change: None,
             execs: Arc::new(execs),
         }
     }
@@ -176,6 +184,9 @@ impl State {
         }
         if let Some(stop) = &self.stop {
             return activity("stop", format!("{}{behind}", stop.step()), stop.since);
+        }
+        if let Some(change) = &self.change {
+            return activity(change.operation(), format!("wait for the shim{behind}"), change.since);
         }
         match (self.record.phase, self.flight) {
             (ContainerPhase::Creating, Flight::Admit) => {
@@ -240,7 +251,9 @@ impl State {
             | Input::Exec { call, .. }
             | Input::Resize { call, .. }
             | Input::ReopenLog { call }
-            | Input::Measure { call } => Outcome::Deny { call, error: self.terminating() },
+            | Input::Measure { call }
+            | Input::Freeze { call, .. }
+            | Input::Update { call, .. } => Outcome::Deny { call, error: self.terminating() },
             Input::Written => self.retire(),
             _ => Outcome::Ignore { call: None, why: "already gone" },
         }
@@ -276,6 +289,10 @@ impl Machine for State {
                 self.forward_while_running(call, "reopening the log", Forward::ReopenLog)
             }
             Input::Measure { call } => self.forward_while_running(call, "measuring", Forward::Measure),
+            Input::Freeze { call, to } => self.freeze(call, to, now),
+            Input::Frozen(to, result) => self.frozen(to, result, now),
+            Input::Update { call, change } => self.update(call, &change, now),
+            Input::Updated(limits, result) => self.updated(*limits, result, now),
             Input::Adopt(knowledge) => self.adopt(knowledge, now),
             Input::Queried(None, result) => self.queried(result, now),
             Input::Queried(Some(id), result) => self.exec_queried(&id, result, now),
@@ -298,6 +315,8 @@ impl Machine for State {
                 | Input::Resize { .. }
                 | Input::ReopenLog { .. }
                 | Input::Measure { .. }
+                | Input::Freeze { .. }
+                | Input::Update { .. }
         );
         command && self.adoption != Adoption::Settled && self.standing != Standing::Deleted
     }

@@ -17,8 +17,10 @@ use mainstay_messages::Timestamp;
 use mainstay_messages::id::ID_BYTES;
 use tokio::time::Instant;
 
-pub use host::{Behaviour, Call, FakeHost, Made, OnSignal, Program, REANNOUNCE_MS};
-pub use store::{MemoryStore, StoreFault};
+pub use host::{
+    Behaviour, Call, Director, FakeHost, Life, Made, Messenger, OnSignal, Program, REANNOUNCE_MS, ReceiptWay,
+};
+pub use store::{MemoryStore, StoreCall, StoreFault};
 pub use supervisor::FakeSupervisor;
 
 use crate::core::{Core, Parts};

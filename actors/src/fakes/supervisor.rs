@@ -9,14 +9,18 @@ use mainstay_messages::process::UnknownReason;
 use mainstay_messages::record::ShimRecord;
 use mainstay_messages::router::{ExitReceipt, ShimDied, TaskExited, TaskKey};
 use mainstay_messages::supervisor::{
-    AdoptShim, Adopted, CreateTask, DeleteTask, ExecStarted, LaunchShim, MeasureShim, MeasureTask, QueryTask,
-    ReopenTaskLog, ResizeTask, SandboxStats, SignalTask, StartExecTask, StartTask, Stats, StopShim,
-    TaskKnowledge,
+    AdoptShim, Adopted, CreateTask, DeleteTask, ExecStarted, FreezeTask, LaunchShim, MeasureShim,
+    MeasureTask, QueryTask, ReopenTaskLog, ResizeTask, SandboxStats, SignalTask, StartExecTask, StartTask,
+    Stats, StopShim, TaskKnowledge, UpdateTask,
 };
-use mainstay_messages::{ExitStatus, ProcessIdentity, Result, SandboxId, Signal, Timestamp};
+use mainstay_messages::{Exit, ProcessIdentity, Result, SandboxId, Timestamp};
 
-use super::host::{Behaviour, Call, FakeHost, Report, Shim};
+use super::host::{Behaviour, Call, Due, FakeHost, Made, Messenger, ReceiptWay};
 use crate::core::Facts;
+
+/// Time for the exits of a stopped shim to be settled before its exit records are removed, in milliseconds: as
+/// the real supervisor has it.
+const STOP_REPORTS_MS: u64 = 5_000;
 
 /// See the module.
 pub struct FakeSupervisor {
@@ -33,12 +37,20 @@ impl FakeSupervisor {
     /// Makes a call go as it is told to; `work` is done in one step.
     fn call<T: 'static>(
         &self,
-        call: Call,
-        sandbox: &SandboxId,
-        signal: Option<Signal>,
+        made: Made,
         work: impl FnOnce(&FakeHost) -> Result<T> + 'static,
     ) -> ResponseFuture<Result<T>> {
-        let behaviour = self.host.begin(call, sandbox, signal);
+        self.call_and_then(made, work, |_host| async {})
+    }
+
+    /// The same, with something to wait for before the answer.
+    fn call_and_then<T: 'static, F: Future<Output = ()>>(
+        &self,
+        made: Made,
+        work: impl FnOnce(&FakeHost) -> Result<T> + 'static,
+        then: impl FnOnce(FakeHost) -> F + 'static,
+    ) -> ResponseFuture<Result<T>> {
+        let behaviour = self.host.begin(made.clone());
         let host = self.host.clone();
         Box::pin(async move {
             let sleep = |ms| tokio::time::sleep(Duration::from_millis(ms));
@@ -51,8 +63,13 @@ impl FakeSupervisor {
             if host.fence().is_closed() {
                 return pending().await;
             }
+            while host.lock().is_overtaking(&made) {
+                host.changed.notified().await;
+            }
+            host.lock().arrived(&made);
             let answer = work(&host);
             host.changed.notify_waiters();
+            then(host).await;
             match behaviour {
                 Some(Behaviour::AnswerLate(ms)) => sleep(ms).await,
                 Some(Behaviour::AnswerNever) => pending().await,
@@ -67,27 +84,26 @@ impl Actor for FakeSupervisor {
     type Context = Context<Self>;
 
     fn started(&mut self, _ctx: &mut Context<Self>) {
-        actix::spawn(report_exits(self.host.clone(), self.facts.clone()));
+        actix::spawn(report(self.host.clone(), self.facts.clone()));
     }
 }
 
-/// Reports exits until they are settled, as long as there is somebody to report to.
-async fn report_exits(host: FakeHost, facts: Facts) {
+/// Reports exits until they are settled, and deaths after them, as long as there is somebody to report to.
+async fn report(host: FakeHost, facts: Facts) {
     while facts.exited.connected() && !host.fence().is_closed() {
         let changed = host.changed.notified();
-        let (due, next) = host.poll();
-        for (task, exit) in due {
-            let (host, facts) = (host.clone(), facts.clone());
-            actix::spawn(async move {
-                let receipt = facts.exited.send(TaskExited { task: task.clone(), exit }).await;
-                if matches!(receipt, Ok(ExitReceipt::Settled)) && !host.fence().is_closed() {
-                    host.settle(&task);
-                }
-            });
+        let Due { exits, deaths, next } = host.poll();
+        for (task, exit, by) in exits {
+            actix::spawn(carry(host.clone(), facts.clone(), task, exit, by));
+        }
+        for sandbox in deaths {
+            facts.died.do_send(ShimDied { sandbox, reason: "killed by SIGKILL".to_owned() });
         }
         match next {
             None => changed.await,
+            // Always in the same order, so that what happens does not depend on chance.
             Some(at) => tokio::select! {
+                biased;
                 () = changed => {}
                 () = tokio::time::sleep_until(at) => {}
             },
@@ -95,17 +111,45 @@ async fn report_exits(host: FakeHost, facts: Facts) {
     }
 }
 
+/// Brings one report to where it belongs, and its receipt back.
+async fn carry(host: FakeHost, facts: Facts, task: TaskKey, exit: Exit, by: Messenger) {
+    if by.after_ms > 0 {
+        tokio::time::sleep(Duration::from_millis(by.after_ms)).await;
+    }
+    if host.fence().is_closed() {
+        return;
+    }
+    let receipt = facts.exited.send(TaskExited { task: task.clone(), exit }).await;
+    let settled = matches!(receipt, Ok(ExitReceipt::Settled)) && by.receipt == ReceiptWay::Comes;
+    if settled && !host.fence().is_closed() {
+        host.settle(&task);
+    }
+}
+
+/// Waits until the exits of a pod are settled, as long as a supervisor does before it removes their records.
+async fn settled_or_late(host: FakeHost, sandbox: SandboxId) {
+    let settled = async {
+        loop {
+            let changed = host.changed.notified();
+            if host.is_settled(&sandbox) {
+                break;
+            }
+            changed.await;
+        }
+    };
+    // What is late is offered on from memory.
+    let _ = tokio::time::timeout(Duration::from_millis(STOP_REPORTS_MS), settled).await;
+    if !host.fence().is_closed() {
+        host.lock().remove_directory(&sandbox);
+    }
+}
+
 impl Handler<LaunchShim> for FakeSupervisor {
     type Result = ResponseFuture<Result<ShimRecord>>;
 
     fn handle(&mut self, LaunchShim { record }: LaunchShim, _ctx: &mut Context<Self>) -> Self::Result {
-        let id = record.id;
-        self.call(Call::LaunchShim, &id.clone(), None, move |host| {
-            let mut inner = host.lock();
-            let process = inner.identity();
-            inner.shims.insert(id, Shim::new(process.pid));
-            Ok(ShimRecord { process, socket: "/shim.sock".into(), protocol: 1 })
-        })
+        let made = Made::of_pod(Call::LaunchShim, &record.id);
+        self.call(made, move |host| Ok(host.lock().launch_shim(record.id)))
     }
 }
 
@@ -117,34 +161,26 @@ impl Handler<AdoptShim> for FakeSupervisor {
         AdoptShim { record, containers }: AdoptShim,
         _ctx: &mut Context<Self>,
     ) -> Self::Result {
-        let id = record.id;
-        self.call(Call::AdoptShim, &id.clone(), None, move |host| {
+        let sandbox = record.id;
+        self.call(Made::of_pod(Call::AdoptShim, &sandbox), move |host| {
+            let (stamps, now) = (host.stamps(), host.now());
             let mut inner = host.lock();
+            inner.end_what_is_due(stamps);
+            inner.report_again_at_once(&sandbox);
             let known = record.shim.map(|shim| shim.process);
-            let runs = |shim: &Shim| known.as_ref().is_some_and(|process| process.pid == shim.pid());
-            if inner.shims.get(&id).is_some_and(runs) {
-                inner.reports.iter_mut().filter(|report| report.task.sandbox == id).for_each(Report::at_once);
-                return Ok(Adopted::Running(inner.states(&id)));
+            if inner.is_running(&sandbox, known.as_ref()) {
+                return Ok(Adopted::Running(inner.states(&sandbox)));
             }
             let reason = match known.is_some_and(|process| process.boot_id != inner.boot_id()) {
                 true => UnknownReason::HostRebooted,
                 false => UnknownReason::LostWhileDown,
             };
-            let exit = host.exit(ExitStatus::Unknown { reason });
             for container in containers {
-                let task = TaskKey { sandbox: id.clone(), container, exec: None };
-                if !inner.reports.iter().any(|report| report.task == task) {
-                    inner.reports.push(Report { task, exit: exit.clone(), again_at: None });
-                }
+                let task = TaskKey { sandbox: sandbox.clone(), container, exec: None };
+                inner.report_lost(task, reason, now);
             }
             Ok(Adopted::Gone)
         })
-    }
-}
-
-impl Report {
-    fn at_once(&mut self) {
-        self.again_at = None;
     }
 }
 
@@ -152,11 +188,12 @@ impl Handler<StopShim> for FakeSupervisor {
     type Result = ResponseFuture<Result<()>>;
 
     fn handle(&mut self, StopShim { sandbox }: StopShim, _ctx: &mut Context<Self>) -> Self::Result {
-        self.call(Call::StopShim, &sandbox.clone(), None, move |host| {
-            let exit = host.exit(ExitStatus::Signaled { signal: Signal::KILL.0 });
-            host.lock().end_shim(&sandbox, &exit);
+        let (pod, made) = (sandbox.clone(), Made::of_pod(Call::StopShim, &sandbox));
+        let stop = move |host: &FakeHost| {
+            host.lock().stop_shim(&sandbox, host.stamps());
             Ok(())
-        })
+        };
+        self.call_and_then(made, stop, move |host| settled_or_late(host, pod))
     }
 }
 
@@ -164,7 +201,7 @@ impl Handler<MeasureShim> for FakeSupervisor {
     type Result = ResponseFuture<Result<SandboxStats>>;
 
     fn handle(&mut self, MeasureShim { sandbox }: MeasureShim, _ctx: &mut Context<Self>) -> Self::Result {
-        self.call(Call::MeasureShim, &sandbox, None, |_host| Ok(SandboxStats::default()))
+        self.call(Made::of_pod(Call::MeasureShim, &sandbox), |_host| Ok(SandboxStats::default()))
     }
 }
 
@@ -176,7 +213,7 @@ impl Handler<CreateTask> for FakeSupervisor {
         CreateTask { record, sandbox }: CreateTask,
         _ctx: &mut Context<Self>,
     ) -> Self::Result {
-        self.call(Call::CreateTask, &sandbox.id.clone(), None, move |host| {
+        self.call(Made::of_container(Call::CreateTask, &sandbox.id, &record.id), move |host| {
             host.lock().create_task(&sandbox.id, &record.id, record.spec.name.as_str())
         })
     }
@@ -190,9 +227,10 @@ impl Handler<StartTask> for FakeSupervisor {
         StartTask { sandbox, container }: StartTask,
         _ctx: &mut Context<Self>,
     ) -> Self::Result {
-        self.call(Call::StartTask, &sandbox.clone(), None, move |host| {
-            host.lock().start_task(&sandbox, &container)?;
-            Ok(host.now())
+        self.call(Made::of_container(Call::StartTask, &sandbox, &container), move |host| {
+            let now = host.now();
+            host.lock().start_task(&sandbox, &container, now)?;
+            Ok(now)
         })
     }
 }
@@ -205,7 +243,8 @@ impl Handler<SignalTask> for FakeSupervisor {
         SignalTask { task, signal, .. }: SignalTask,
         _ctx: &mut Context<Self>,
     ) -> Self::Result {
-        self.call(Call::SignalTask, &task.sandbox.clone(), Some(signal), move |host| {
+        let made = Made { signal: Some(signal), ..Made::of_task(Call::SignalTask, &task) };
+        self.call(made, move |host| {
             host.lock().signal(&task, signal);
             Ok(())
         })
@@ -220,8 +259,8 @@ impl Handler<DeleteTask> for FakeSupervisor {
         DeleteTask { sandbox, container }: DeleteTask,
         _ctx: &mut Context<Self>,
     ) -> Self::Result {
-        self.call(Call::DeleteTask, &sandbox.clone(), None, move |host| {
-            host.lock().delete_task(&sandbox, &container)
+        self.call(Made::of_container(Call::DeleteTask, &sandbox, &container), move |host| {
+            host.lock().delete_task(&sandbox, &container, host.stamps())
         })
     }
 }
@@ -231,8 +270,9 @@ impl Handler<StartExecTask> for FakeSupervisor {
 
     fn handle(&mut self, message: StartExecTask, _ctx: &mut Context<Self>) -> Self::Result {
         let StartExecTask { sandbox, container, exec, .. } = message;
-        self.call(Call::StartExecTask, &sandbox.clone(), None, move |host| {
-            host.lock().start_exec(&sandbox, &container.id, &exec).map(|pid| ExecStarted { pid })
+        let task = TaskKey { sandbox, container: container.id, exec: Some(exec) };
+        self.call(Made::of_task(Call::StartExecTask, &task), move |host| {
+            host.lock().start_exec(task, host.now()).map(|pid| ExecStarted { pid })
         })
     }
 }
@@ -241,27 +281,45 @@ impl Handler<ResizeTask> for FakeSupervisor {
     type Result = ResponseFuture<Result<()>>;
 
     fn handle(&mut self, ResizeTask { task, .. }: ResizeTask, _ctx: &mut Context<Self>) -> Self::Result {
-        self.call(Call::ResizeTask, &task.sandbox, None, |_host| Ok(()))
+        self.call(Made::of_task(Call::ResizeTask, &task), |_host| Ok(()))
     }
 }
 
 impl Handler<ReopenTaskLog> for FakeSupervisor {
     type Result = ResponseFuture<Result<()>>;
 
-    fn handle(
-        &mut self,
-        ReopenTaskLog { sandbox, .. }: ReopenTaskLog,
-        _ctx: &mut Context<Self>,
-    ) -> Self::Result {
-        self.call(Call::ReopenTaskLog, &sandbox, None, |_host| Ok(()))
+    fn handle(&mut self, message: ReopenTaskLog, _ctx: &mut Context<Self>) -> Self::Result {
+        let made = Made::of_container(Call::ReopenTaskLog, &message.sandbox, &message.container);
+        self.call(made, |_host| Ok(()))
     }
 }
 
 impl Handler<MeasureTask> for FakeSupervisor {
     type Result = ResponseFuture<Result<Stats>>;
 
-    fn handle(&mut self, MeasureTask { sandbox, .. }: MeasureTask, _ctx: &mut Context<Self>) -> Self::Result {
-        self.call(Call::MeasureTask, &sandbox, None, |_host| Ok(Stats::default()))
+    fn handle(&mut self, message: MeasureTask, _ctx: &mut Context<Self>) -> Self::Result {
+        let made = Made::of_container(Call::MeasureTask, &message.sandbox, &message.container);
+        self.call(made, |_host| Ok(Stats::default()))
+    }
+}
+
+impl Handler<FreezeTask> for FakeSupervisor {
+    type Result = ResponseFuture<Result<()>>;
+
+    fn handle(&mut self, message: FreezeTask, _ctx: &mut Context<Self>) -> Self::Result {
+        let FreezeTask { sandbox, container, to } = message;
+        self.call(Made::of_container(Call::FreezeTask, &sandbox, &container), move |host| {
+            host.lock().freeze_task(&sandbox, &container, to)
+        })
+    }
+}
+
+impl Handler<UpdateTask> for FakeSupervisor {
+    type Result = ResponseFuture<Result<()>>;
+
+    fn handle(&mut self, message: UpdateTask, _ctx: &mut Context<Self>) -> Self::Result {
+        let made = Made::of_container(Call::UpdateTask, &message.sandbox, &message.container);
+        self.call(made, |_host| Ok(()))
     }
 }
 
@@ -269,24 +327,10 @@ impl Handler<QueryTask> for FakeSupervisor {
     type Result = ResponseFuture<Result<TaskKnowledge>>;
 
     fn handle(&mut self, QueryTask { task }: QueryTask, _ctx: &mut Context<Self>) -> Self::Result {
-        self.call(Call::QueryTask, &task.sandbox.clone(), None, move |host| {
-            let inner = host.lock();
-            Ok(match (inner.shims.contains_key(&task.sandbox), inner.state(&task)) {
-                (false, _) => TaskKnowledge::ShimGone,
-                (true, Some(state)) => TaskKnowledge::Known(state),
-                (true, None) => TaskKnowledge::NotKnown,
-            })
+        self.call(Made::of_task(Call::QueryTask, &task), move |host| {
+            let mut inner = host.lock();
+            inner.end_what_is_due(host.stamps());
+            Ok(inner.knowledge(&task))
         })
-    }
-}
-
-/// The death of a shim, told as the real supervisor tells it: after the exits of its tasks.
-impl FakeSupervisor {
-    /// Kills a shim and reports it.
-    pub async fn shim_dies(host: &FakeHost, core: &crate::Core, sandbox: &SandboxId) {
-        host.kill_shim(sandbox);
-        let died = ShimDied { sandbox: sandbox.clone(), reason: "killed by SIGKILL".to_owned() };
-        // An actor system that has ended needs no report.
-        let _ = core.router.send(died).await;
     }
 }

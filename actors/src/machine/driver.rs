@@ -1,15 +1,15 @@
 //! The part of an actor that is the same in all: it takes inputs one by one, has them decided, written and done.
 
-use std::collections::VecDeque;
-use std::time::Duration;
+mod write;
 
-use actix::fut::wrap_future;
-use actix::{Actor, ActorFutureExt, AsyncContext, Context, Recipient};
+use std::collections::VecDeque;
+
+use actix::{Actor, Context, Recipient};
 use mainstay_messages::Error;
 use mainstay_messages::journal::{Change, Commit};
 
-use super::{Durability, Machine, Outcome, Plan, Write, backoff_ms};
-use crate::call::{CallId, ask};
+use super::{Machine, Outcome, Plan};
+use crate::call::CallId;
 use crate::world::World;
 
 /// Time that the journal has for one commit, in milliseconds. Usually it takes less than one.
@@ -59,6 +59,8 @@ pub(crate) struct Driver<M: Machine> {
     writing: Writing,
     /// What could not be written.
     backlog: Option<Commit>,
+    /// Whether a commit is under way that was not answered in time.
+    doubt: Doubt,
     failures: u32,
     journal: Recipient<Commit>,
     world: World,
@@ -72,6 +74,14 @@ enum Writing {
     Busy,
 }
 
+/// Whether a commit is under way that was not answered in time. It may still become durable, so it is neither
+/// repeated, or its facts would be in the journal twice, nor overtaken, until its answer is there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Doubt {
+    None,
+    Some,
+}
+
 impl<M: Machine> Driver<M> {
     /// A driver for `machine`; `name` says in errors whose it is.
     pub(crate) fn new(machine: M, name: String, world: World) -> Self {
@@ -81,6 +91,7 @@ impl<M: Machine> Driver<M> {
             queue: VecDeque::new(),
             writing: Writing::Idle,
             backlog: None,
+            doubt: Doubt::None,
             failures: 0,
             journal,
             world,
@@ -125,7 +136,7 @@ fn drain<S: Shell>(shell: &mut S, ctx: &mut Context<S>) {
                 settle(shell, next, effects, &Wrote::Durable, ctx);
             }
             Outcome::Accept(Plan { next, write: Some(write), effects }) => {
-                begin_write(shell, next, write, effects, ctx);
+                write::begin_write(shell, next, write, effects, ctx);
             }
         }
     }
@@ -146,116 +157,6 @@ fn settle<S: Shell>(
     for effect in effects {
         shell.perform(effect, wrote, ctx);
     }
-}
-
-fn begin_write<S: Shell>(
-    shell: &mut S,
-    next: Option<S::Machine>,
-    write: Write<S::Machine>,
-    effects: Vec<<S::Machine as Machine>::Effect>,
-    ctx: &mut Context<S>,
-) {
-    let driver = shell.driver();
-    let (commit, refusal) = match write {
-        Write::Refuse { commit, refused, refusal } => (commit, Some((refused, refusal))),
-        Write::GoOn { commit } => (commit, None),
-    };
-    let commit = match driver.backlog.clone() {
-        Some(backlog) => merge(backlog, commit),
-        None => commit,
-    };
-    driver.writing = Writing::Busy;
-    let kept = commit.clone();
-    let what = format!("the store's answer to a commit of {}", driver.name);
-    let written = ask(driver.journal.clone(), commit, what, COMMIT_TIMEOUT_MS);
-    let ended = wrap_future::<_, S>(written).map(move |result, shell, ctx| {
-        shell.driver().writing = Writing::Idle;
-        match (result, refusal) {
-            (Ok(_), _) => {
-                mark_written(shell.driver());
-                let mut next = next;
-                if let Some(next) = &mut next {
-                    next.set_durability(Durability::Written);
-                }
-                settle(shell, next, effects, &Wrote::Durable, ctx);
-            }
-            (Err(error), Some((refused, refusal))) => {
-                refuse_later_effects_of(shell.driver(), &error);
-                settle(shell, refused, refusal, &Wrote::Failed(error), ctx);
-            }
-            (Err(error), None) => {
-                let next = next.unwrap_or_else(|| shell.driver().machine.clone());
-                go_on(shell, next, kept, effects, error, ctx);
-            }
-        }
-        drain(shell, ctx);
-    });
-    ctx.spawn(ended);
-}
-
-fn mark_written<M: Machine>(driver: &mut Driver<M>) {
-    driver.failures = 0;
-    driver.machine.set_durability(Durability::Written);
-    if driver.backlog.take().is_some() {
-        driver.queue.push_front(M::written());
-    }
-}
-
-/// A commit that was refused for want of time may still become durable. Then what memory says must follow it;
-/// the journal keeps the order.
-fn refuse_later_effects_of<M: Machine>(driver: &Driver<M>, error: &Error) {
-    driver.world.counters.failed_commits.add();
-    if matches!(error, Error::DeadlineExceeded { .. }) {
-        driver.journal.do_send(Commit { changes: vec![driver.machine.truth()], facts: Vec::new() });
-    }
-}
-
-fn go_on<S: Shell>(
-    shell: &mut S,
-    mut next: S::Machine,
-    commit: Commit,
-    effects: Vec<<S::Machine as Machine>::Effect>,
-    error: Error,
-    ctx: &mut Context<S>,
-) {
-    tracing::warn!(of = shell.driver().name, %error, "a change could not be written; going on, and writing it again");
-    next.set_durability(Durability::Behind);
-    let driver = shell.driver();
-    driver.world.counters.failed_commits.add();
-    let first = driver.backlog.is_none();
-    driver.backlog = Some(commit);
-    settle(shell, Some(next), effects, &Wrote::Failed(error), ctx);
-    if first {
-        write_again_later(shell, ctx);
-    }
-}
-
-fn write_again_later<S: Shell>(shell: &mut S, ctx: &mut Context<S>) {
-    let driver = shell.driver();
-    let delay = backoff_ms(WRITE_RETRY_MS, WRITE_RETRY_MAX_MS, driver.failures);
-    driver.failures = driver.failures.saturating_add(1);
-    ctx.run_later(Duration::from_millis(delay), write_again);
-}
-
-fn write_again<S: Shell>(shell: &mut S, ctx: &mut Context<S>) {
-    let driver = shell.driver();
-    // Another write carried it in the meantime.
-    let Some(backlog) = driver.backlog.clone() else { return };
-    if driver.writing == Writing::Busy {
-        return write_again_later(shell, ctx);
-    }
-    driver.writing = Writing::Busy;
-    let what = format!("the store's answer to a repeated commit of {}", driver.name);
-    let written = ask(driver.journal.clone(), backlog, what, COMMIT_TIMEOUT_MS);
-    let ended = wrap_future::<_, S>(written).map(|result, shell, ctx| {
-        shell.driver().writing = Writing::Idle;
-        match result {
-            Ok(_) => mark_written(shell.driver()),
-            Err(_) => write_again_later(shell, ctx),
-        }
-        drain(shell, ctx);
-    });
-    ctx.spawn(ended);
 }
 
 /// Two commits as one: of two changes of the same record only the later one counts.

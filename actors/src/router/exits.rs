@@ -8,13 +8,12 @@ use mainstay_messages::event::{Fact, Subject, What};
 use mainstay_messages::journal::Commit;
 use mainstay_messages::router::{Child, ExitReceipt, TaskExited, TaskKey};
 use mainstay_messages::supervisor::QueryTask;
-use mainstay_messages::{ContainerId, Exit};
+use mainstay_messages::{ContainerId, Error, Exit};
 
 use super::state::{Fate, Repetition, Verdict};
 use super::{QUERY_TIMEOUT_MS, Router, Watch};
 use crate::call::{Handover, Reply, ask};
 use crate::container;
-use crate::machine::COMMIT_TIMEOUT_MS;
 
 /// Time between looks at parked exits, in milliseconds.
 const PARK_CHECK_MS: u64 = 1_000;
@@ -87,9 +86,11 @@ impl Router {
         let at = self.world.ports.clock.now();
         let fact = Fact { at, subject: subject_of(&task), what: What::ExitUnclaimed { exit } };
         let commit = Commit { changes: Vec::new(), facts: vec![fact] };
-        let what = "the store's answer to a commit of the router".to_owned();
-        let written = ask(self.world.journal.clone(), commit, what, COMMIT_TIMEOUT_MS);
-        let ended = wrap_future::<_, Self>(written).map(move |result, act, _ctx| {
+        // Nobody waits for it, and one that is given up and becomes durable after all would be written twice: the
+        // answer is awaited, however long it takes.
+        let written = wrap_future::<_, Self>(self.world.journal.send(commit));
+        let ended = written.map(move |answer, act, _ctx| {
+            let result = answer.unwrap_or_else(|error| Err(Error::unavailable("the journal", error)));
             let now_ms = act.world.now().mono_ms;
             act.exits.written(&task, &result, now_ms);
             if result.is_ok() {

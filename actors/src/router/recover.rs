@@ -1,6 +1,7 @@
 //! The start of the runtime: everything that the store holds gets its actor at once; what became of the shims
 //! is found out by each sandbox for itself, in parallel (P5).
 
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 
@@ -35,7 +36,15 @@ pub struct Recover {
 impl Handler<Recover> for Router {
     type Result = ();
 
-    fn handle(&mut self, Recover { loaded, how }: Recover, ctx: &mut Context<Self>) {
+    fn handle(&mut self, Recover { mut loaded, how }: Recover, ctx: &mut Context<Self>) {
+        // A creation that was given up because the store was slow may have become durable all the same, and its name
+        // may have been taken by another since. The name belongs to the one that was made, or to the newer one; the
+        // other is undone.
+        let half_made =
+            |record: &SandboxRecord| matches!(record.phase, SandboxPhase::Starting | SandboxPhase::NotReady);
+        loaded.sandboxes.sort_by_key(|record| (half_made(record), Reverse(record.created_at)));
+        let half_made = |record: &ContainerRecord| record.phase == ContainerPhase::Creating;
+        loaded.containers.sort_by_key(|record| (half_made(record), Reverse(record.created_at)));
         let mut containers: HashMap<SandboxId, BTreeSet<ContainerId>> = HashMap::new();
         for record in &loaded.containers {
             containers.entry(record.sandbox.clone()).or_default().insert(record.id.clone());
@@ -43,7 +52,10 @@ impl Handler<Recover> for Router {
         let sandboxes: BTreeSet<SandboxId> =
             loaded.sandboxes.iter().map(|record| record.id.clone()).collect();
         // Containers first, so that their sandboxes find them.
-        for record in loaded.containers {
+        for mut record in loaded.containers {
+            if how == HowDown::Rebooted {
+                show_container_as_unknown(&mut record);
+            }
             self.recover_container(record, &sandboxes, ctx);
         }
         for record in loaded.sandboxes {
@@ -66,7 +78,8 @@ impl Router {
     ) {
         let name = NameKey::Sandbox(record.name().clone());
         self.registry.register(Child::Sandbox(record.id.clone()), Some(name), None);
-        let link = self.start_sandbox(sandbox::state::State::recovered(record, containers, how), 0, ctx);
+        let machine = sandbox::state::State::recovered(record, containers, how);
+        let link = self.start_sandbox(machine, 0, ctx);
         let request = sandbox::Request::Recover;
         link.addr.do_send(sandbox::Deliver { request, waiting: sandbox::Waiting::Nobody });
     }
@@ -117,5 +130,20 @@ impl Router {
             }
             _ => {}
         }
+    }
+}
+
+/// Nothing of before a reboot runs, so nobody may be shown that it does, not even until it is written how it ended. In
+/// memory alone: the store keeps what was last known.
+fn show_container_as_unknown(record: &mut ContainerRecord) {
+    match record.phase {
+        ContainerPhase::Created
+        | ContainerPhase::Starting
+        | ContainerPhase::Running
+        | ContainerPhase::Stopping => record.phase = ContainerPhase::Unknown,
+        ContainerPhase::Creating
+        | ContainerPhase::Exited
+        | ContainerPhase::Removing
+        | ContainerPhase::Unknown => {}
     }
 }

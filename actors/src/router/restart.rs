@@ -6,6 +6,7 @@ use std::time::Duration;
 use actix::fut::wrap_future;
 use actix::{ActorFutureExt, Addr, AsyncContext, Context, Handler};
 use mainstay_messages::event::{Subject, What};
+use mainstay_messages::journal::Commit;
 use mainstay_messages::process::UnknownReason;
 use mainstay_messages::record::{ContainerPhase, ContainerRecord, SandboxPhase, SandboxRecord};
 use mainstay_messages::router::{Child, ChildLost, TaskKey};
@@ -76,7 +77,7 @@ impl Router {
     fn reload_sandbox(&mut self, id: SandboxId, ctx: &mut Context<Self>) {
         let store = Arc::clone(&self.world.ports.store);
         let key = id.clone();
-        let loaded = load(move || store.load_sandbox(&key));
+        let loaded = load(self.world.clone(), move || store.load_sandbox(&key));
         ctx.spawn(wrap_future::<_, Self>(loaded).map(move |record, act, ctx| match record {
             Some(record) => act.sandbox_again(record, ctx),
             None => act.never_was(&Child::Sandbox(id)),
@@ -86,7 +87,7 @@ impl Router {
     fn reload_container(&mut self, id: ContainerId, ctx: &mut Context<Self>) {
         let store = Arc::clone(&self.world.ports.store);
         let key = id.clone();
-        let loaded = load(move || store.load_container(&key));
+        let loaded = load(self.world.clone(), move || store.load_container(&key));
         ctx.spawn(wrap_future::<_, Self>(loaded).map(move |record, act, ctx| match record {
             Some(record) => act.container_again(record, ctx),
             None => act.never_was(&Child::Container(id)),
@@ -105,7 +106,16 @@ impl Router {
     fn container_again(&mut self, record: ContainerRecord, ctx: &mut Context<Self>) {
         let Some(generation) = self.registry.runs_again(&Child::Container(record.id.clone())) else { return };
         let (id, sandbox) = (record.id.clone(), record.sandbox.clone());
+        let shown =
+            self.world.publisher.directory().container(&id).and_then(|shown| shown.record.exit.clone());
+        let unwritten = shown.filter(|_| record.exit.is_none());
         let link = self.start_container(container::state::State::recovered(record), generation, ctx);
+        if let Some(exit) = unwritten {
+            // Readers have seen it, and the store had not taken it: it holds all the same.
+            let request = container::Request::Exit(None, exit);
+            let waiting = container::Waiting::Nobody;
+            link.addr.do_send(container::Deliver { request, waiting });
+        }
         let task = TaskKey { sandbox, container: id, exec: None };
         actix::spawn(adopt_by_query(self.world.clone(), link.addr, task));
     }
@@ -149,7 +159,14 @@ impl Router {
 }
 
 /// Reads a record; tries until the store answers.
-async fn load<T>(read: impl Fn() -> futures::future::BoxFuture<'static, Result<Option<T>>>) -> Option<T> {
+async fn load<T>(
+    world: World,
+    read: impl Fn() -> futures::future::BoxFuture<'static, Result<Option<T>>>,
+) -> Option<T> {
+    // The actor that is lost may have a commit under way. Commits keep their order, so when this one, which writes
+    // nothing, is answered in whatever way, the record is as that actor left it.
+    let answered = world.journal.send(Commit::default()).await;
+    tracing::debug!(?answered, "the commits of a lost actor are over");
     let mut failures = 0;
     loop {
         match read().await {

@@ -3,9 +3,10 @@
 
 use actix::{Actor, Context, Handler, Message};
 use mainstay_messages::container::{
-    KillContainer, KillExec, MeasureContainer, RemoveContainer, ReopenLog, ResizeTerminal, StartContainer,
-    StartExec, StopContainer,
+    KillContainer, KillExec, MeasureContainer, PauseContainer, RemoveContainer, ReopenLog, ResizeTerminal,
+    ResumeContainer, StartContainer, StartExec, StopContainer, UpdateContainer,
 };
+use mainstay_messages::record::Paused;
 use mainstay_messages::router::Child;
 use mainstay_messages::sandbox::{AdmitContainer, MeasureSandbox, RemoveSandbox, StopSandbox};
 use mainstay_messages::supervisor::{SandboxStats, Stats};
@@ -188,6 +189,12 @@ routable!(ReopenLog => (), container.container, Ordinary, not_found,
     |_this| container::Request::ReopenLog, Done);
 routable!(MeasureContainer => Stats, container.container, Ordinary, not_found,
     |_this| container::Request::Measure, Stats);
+routable!(PauseContainer => (), container.container, Ordinary, not_found,
+    |_this| container::Request::Freeze(Paused::Yes), Done);
+routable!(ResumeContainer => (), container.container, Ordinary, not_found,
+    |_this| container::Request::Freeze(Paused::No), Done);
+routable!(UpdateContainer => (), container.container, Ordinary, not_found,
+    |this| container::Request::Update(Box::new(this.change)), Done);
 routable!(AdoptContainer => (), container.container, Always, success,
     |this| container::Request::Adopt(this.knowledge), Told);
 routable!(StopSandbox => (), sandbox.sandbox, Reserved, success,

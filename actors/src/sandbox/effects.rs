@@ -61,6 +61,11 @@ impl Sandbox {
             }
             Effect::Note(what) => self.world.note_now(Subject::sandbox(self.id()), what),
             Effect::Again(input) => self.driver.again(input),
+            Effect::LaunchUnwritten => {
+                if let Wrote::Failed(error) = wrote {
+                    self.driver.again(Input::Launched(Err(error.clone())));
+                }
+            }
             Effect::Retire { runners, failure, content } => match wrote {
                 Wrote::Durable => {
                     let failure = failure.unwrap_or_else(|| self.gone());

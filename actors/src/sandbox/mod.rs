@@ -19,7 +19,7 @@
 mod effects;
 pub mod state;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use actix::{Actor, Context, Handler, Message, Recipient};
 use mainstay_messages::container::{RemoveContainer, StopContainer};
@@ -46,7 +46,7 @@ pub(crate) struct Sandbox {
     world: World,
     links: Links,
     inbox: Inbox,
-    calls: HashMap<CallId, Waiting>,
+    calls: BTreeMap<CallId, Waiting>,
     last_call: u64,
     ticket: Ticket,
 }
@@ -134,7 +134,7 @@ impl Sandbox {
             world,
             links,
             inbox,
-            calls: HashMap::new(),
+            calls: BTreeMap::new(),
             last_call: 0,
             ticket,
         }

@@ -17,6 +17,7 @@ use mainstay_messages::event::What;
 use mainstay_messages::journal::Change;
 use mainstay_messages::record::{Activity, SandboxPhase, SandboxRecord, SandboxSnapshot, ShimRecord};
 use mainstay_messages::spec::SandboxSpec;
+use mainstay_messages::supervisor::Adopted;
 use mainstay_messages::{ContainerId, Error, Result, Timestamp};
 
 use crate::call::CallId;
@@ -111,7 +112,13 @@ impl State {
     /// A sandbox whose record was found in the store, with its containers. Feed [`Input::Recover`] first.
     pub fn recovered(record: SandboxRecord, containers: BTreeSet<ContainerId>, how: HowDown) -> Self {
         let adoption = Adoption::Waiting { how, phase: record.phase };
-        Self::new(record, Standing::Recorded, adoption, containers)
+        let mut shown = record;
+        if how == HowDown::Rebooted && shown.phase == SandboxPhase::Ready {
+            // Nothing of before runs: readers must not see that it does, not even until that is written.
+            shown.phase = SandboxPhase::Unknown;
+            shown.reason = Some("the host was rebooted".to_owned());
+        }
+        Self::new(shown, Standing::Recorded, adoption, containers)
     }
 
     fn new(
@@ -267,10 +274,11 @@ impl State {
                     draft.record().phase = SandboxPhase::Ready;
                     draft.fact(What::SandboxReady);
                     draft.answer(runners, Ok(Answer::Ready(self.record.id.clone())));
-                } else {
-                    draft.answer(runners, Err(self.terminating()));
-                    draft.effect(Effect::Again(Input::Proceed));
+                    // After a crash, one that is not recorded as Ready is undone: nobody may count on it.
+                    return draft.or_instead(self.clone(), vec![Effect::LaunchUnwritten]);
                 }
+                draft.answer(runners, Err(self.terminating()));
+                draft.effect(Effect::Again(Input::Proceed));
             }
             Err(error) => {
                 draft.next.failure = Some(error.clone());
@@ -299,6 +307,15 @@ impl State {
     }
 
     fn shim_died(&self, reason: String, now: Now) -> Outcome<Self> {
+        if self.work == Work::Launch {
+            // Its death overtook the answer to its launch, which comes too late then.
+            let dead = Error::unavailable(format!("the shim of pod {}", self.record.id), reason);
+            return self.launched(Err(dead), now);
+        }
+        if self.adoption != Adoption::Settled {
+            // Its death overtook the answer that it was found.
+            return self.adopted(Ok(Adopted::Gone), now);
+        }
         if self.phase() != SandboxPhase::Ready {
             return Outcome::Ignore { call: None, why: "it was to end, or nobody counted on it" };
         }

@@ -1,7 +1,7 @@
 //! Exits at any time (P1, P2).
 
 use mainstay_actors::Routed;
-use mainstay_actors::fakes::{Behaviour, Call, FakeSupervisor, Program};
+use mainstay_actors::fakes::{Behaviour, Call, Program};
 use mainstay_messages::container::{IfRunning, StartExec};
 use mainstay_messages::event::What;
 use mainstay_messages::process::OomVerdict;
@@ -142,7 +142,7 @@ async fn a_shim_that_dies_takes_its_containers_along() {
     let test = Test::new();
     let pod = test.pod().await;
     let container = test.running(&pod, "web").await;
-    FakeSupervisor::shim_dies(&test.world.host, &test.core, &pod).await;
+    test.world.host.kill_shim(&pod);
     assert_eq!(test.exit_code(&container).await, 255);
     test.until("the pod is not ready", |test| test.pod_phase(&pod) == SandboxPhase::NotReady).await;
     test.stop_pod(&pod, None).await.expect("stopped");

@@ -77,6 +77,28 @@ async fn after_a_reboot_nothing_runs_and_names_are_free() {
     test.run("pod").await.expect("the name is free");
 }
 
+/// Case 17: whoever looked right after the start was shown pods that are ready and containers that run, on a machine that
+/// had just booted.
+#[actix::test]
+async fn nobody_is_shown_that_something_outlived_a_reboot() {
+    let test = Test::new();
+    let pod = test.pod().await;
+    let web = test.running(&pod, "web").await;
+    let waiting = test.create(&pod, "waiting").await.expect("created");
+    let world = crash(test);
+    world.host.reboot();
+    world.host.misbehave(Call::AdoptShim, Behaviour::Hang, 1);
+    let core = world.restart(HowDown::Rebooted).await.expect("the store loads");
+    let test = Test { world, core };
+    pass(1).await;
+    assert_eq!(test.pod_phase(&pod), SandboxPhase::Unknown);
+    assert_eq!((test.phase(&web), test.phase(&waiting)), (ContainerPhase::Unknown, ContainerPhase::Unknown));
+    for container in [&web, &waiting] {
+        assert_eq!(test.exit_code(container).await, 255);
+    }
+    test.until("the pod is not ready", |test| test.pod_phase(&pod) == SandboxPhase::NotReady).await;
+}
+
 #[actix::test]
 async fn a_shim_that_died_during_the_downtime() {
     let test = Test::new();

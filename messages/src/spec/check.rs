@@ -10,6 +10,9 @@ use super::*;
 use crate::codec;
 use crate::error::{Error, Result};
 
+mod limits;
+mod settings;
+
 impl SandboxSpec {
     /// Checks every field.
     pub fn check(&self) -> Result<()> {
@@ -25,6 +28,8 @@ impl SandboxSpec {
             }
         }
         self.resources.check()?;
+        settings::check_sysctls(&self.sysctls, self.network)?;
+        self.names.check()?;
         check_labels("labels", &self.labels)?;
         check_labels("annotations", &self.annotations)?;
         check_length(self)
@@ -52,6 +57,7 @@ impl ContainerSpec {
             return Err(Error::invalid("oom_score_adj", score.to_string(), "a number from -1000 to 1000"));
         }
         self.rlimits.iter().try_for_each(Rlimit::check)?;
+        settings::check_devices(&self.devices, &self.device_rules)?;
         if let Some(path) = &self.log_path {
             check_absolute("log_path", path)?;
         }
@@ -119,6 +125,13 @@ impl Mount {
                 "a path below the root; to replace the root, use rootfs",
             ));
         }
+        if self.propagation != Propagation::Private && !matches!(self.source, MountSource::Bind { .. }) {
+            return Err(Error::invalid(
+                format!("mounts[{index}].propagation"),
+                format!("{:?}", self.propagation),
+                "private; only files and directories of the host propagate",
+            ));
+        }
         match &self.source {
             MountSource::Bind { path } => check_absolute(&format!("mounts[{index}].source"), path),
             MountSource::Tmpfs { size_bytes: Some(0) } => {
@@ -129,40 +142,20 @@ impl Mount {
     }
 }
 
-impl Resources {
-    fn check(&self) -> Result<()> {
-        if let Some(bytes) = self.memory_bytes.filter(|bytes| *bytes < MEMORY_LIMIT_MIN) {
-            return Err(Error::invalid(
-                "memory",
-                format!("{bytes} bytes"),
-                format!("at least {MEMORY_LIMIT_MIN} bytes (4 MiB)"),
-            ));
-        }
-        if let Some(millis) = self.cpu_millis.filter(|millis| *millis < CPU_MILLIS_MIN) {
-            return Err(Error::invalid("cpus", format!("{millis}/1000"), "at least 0.01 CPUs"));
-        }
-        if let Some(shares) = self.cpu_shares.filter(|shares| !(2..=262_144).contains(shares)) {
-            return Err(Error::invalid("cpu_shares", shares.to_string(), "a number from 2 to 262144"));
-        }
-        if self.pids == Some(0) {
-            return Err(Error::invalid("pids_limit", "0", "at least 1, or no limit at all"));
-        }
-        for (field, list) in [("cpuset_cpus", &self.cpuset_cpus), ("cpuset_mems", &self.cpuset_mems)] {
-            if let Some(list) = list.as_ref().filter(|list| !is_cpu_list(list)) {
-                return Err(Error::invalid(field, quoted(list), "numbers and ranges, as in \"0-2,4\""));
-            }
-        }
-        Ok(())
-    }
-}
-
 impl Security {
     fn check(&self) -> Result<()> {
         let lists = [("masked_paths", &self.masked_paths), ("readonly_paths", &self.readonly_paths)];
         for (field, paths) in lists {
             paths.iter().flatten().try_for_each(|path| check_absolute(field, path))?;
         }
-        Ok(())
+        match &self.seccomp {
+            Seccomp::Profile { json } if json.len() > SECCOMP_PROFILE_LENGTH_MAX => Err(Error::invalid(
+                "seccomp",
+                format!("a profile of {} bytes", json.len()),
+                format!("at most {SECCOMP_PROFILE_LENGTH_MAX} bytes"),
+            )),
+            Seccomp::Profile { .. } | Seccomp::Default | Seccomp::Unconfined => Ok(()),
+        }
     }
 }
 
@@ -261,15 +254,6 @@ fn check_labels(field: &str, labels: &BTreeMap<String, String>) -> Result<()> {
         format!("{} entries of {bytes} bytes", labels.len()),
         format!("at most {LABELS_MAX} entries of {LABELS_LENGTH_MAX} bytes together"),
     ))
-}
-
-fn is_cpu_list(list: &str) -> bool {
-    let number = |text: &str| text.parse::<u32>().ok();
-    !list.is_empty()
-        && list.split(',').all(|range| match range.split_once('-') {
-            None => number(range).is_some(),
-            Some((from, to)) => matches!((number(from), number(to)), (Some(from), Some(to)) if from <= to),
-        })
 }
 
 /// A value as an error shows it: quoted, and never longer than a line.

@@ -6,6 +6,7 @@
 use std::vec::IntoIter;
 
 use mainstay_messages::admin::{ContainerStats, Object, Response};
+use mainstay_messages::audit::Finding;
 use mainstay_messages::codec::encode_body;
 use mainstay_messages::event::Event;
 use mainstay_messages::record::{ContainerSnapshot, ExecSnapshot, SandboxSnapshot};
@@ -35,6 +36,7 @@ enum Rest {
     Execs(IntoIter<ExecSnapshot>),
     Stats(IntoIter<ContainerStats>),
     Events(IntoIter<Event>),
+    Findings(IntoIter<Finding>),
 }
 
 /// Two parts that do not belong together.
@@ -48,6 +50,7 @@ impl Parts {
             Response::Containers(list) => (None, Rest::Containers(list.into_iter())),
             Response::Stats(list) => (None, Rest::Stats(list.into_iter())),
             Response::Events(list) => (None, Rest::Events(list.into_iter())),
+            Response::Findings(list) => (None, Rest::Findings(list.into_iter())),
             Response::Object(object) => match *object {
                 Object::Sandbox { sandbox, containers } => (
                     Some(Response::Object(Box::new(Object::Sandbox { sandbox, containers: Vec::new() }))),
@@ -84,6 +87,7 @@ impl Rest {
             Self::Execs(list) => Response::Object(Box::new(Object::Exec(list.next()?))),
             Self::Stats(list) => Response::Stats(take(list)),
             Self::Events(list) => Response::Events(take(list)),
+            Self::Findings(list) => Response::Findings(take(list)),
         })
     }
 
@@ -95,6 +99,7 @@ impl Rest {
             Self::Execs(list) => list.as_slice().is_empty(),
             Self::Stats(list) => list.as_slice().is_empty(),
             Self::Events(list) => list.as_slice().is_empty(),
+            Self::Findings(list) => list.as_slice().is_empty(),
         }
     }
 }
@@ -132,6 +137,10 @@ pub(crate) fn describe(part: &Response) -> String {
             Some(event) => format!("journal entry {}", event.seq),
             None => "the list of journal entries".to_owned(),
         },
+        Response::Findings(list) => match list.first() {
+            Some(finding) => format!("{} {}", finding.kind, finding.place),
+            None => "the list of findings".to_owned(),
+        },
         _ => "the answer".to_owned(),
     }
 }
@@ -143,6 +152,7 @@ pub(crate) fn join(so_far: &mut Response, part: Response) -> Result<(), Mismatch
         (Response::Containers(list), Response::Containers(more)) => list.extend(more),
         (Response::Stats(list), Response::Stats(more)) => list.extend(more),
         (Response::Events(list), Response::Events(more)) => list.extend(more),
+        (Response::Findings(list), Response::Findings(more)) => list.extend(more),
         (Response::Object(object), part) => match (&mut **object, part) {
             (Object::Sandbox { containers, .. }, Response::Containers(more)) => containers.extend(more),
             (Object::Container { execs, .. }, Response::Object(part)) => match *part {

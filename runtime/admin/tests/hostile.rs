@@ -8,8 +8,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::mpsc;
 
 use mainstay_admin::wire::{
-    ClientMessage, Credit, FRAME_BODY_MAX, REQUEST_BODY_MAX, STREAM_WINDOW, ServerMessage, TO_CLIENT,
-    TO_DAEMON,
+    ClientMessage, Credit, FRAME_BODY_MAX, PROTOCOL_VERSION, REQUEST_BODY_MAX, STREAM_WINDOW, ServerMessage,
+    TO_CLIENT, TO_DAEMON,
 };
 use mainstay_admin::{Client, Limits};
 use mainstay_messages::admin::{ClientBody, ClientFrame, Input, Request, ServerBody, ServerFrame};
@@ -90,7 +90,8 @@ fn another_version_is_told_both_in_the_daemons_own() {
     let (request, error) = last_words(&mut stream);
     assert_eq!(request, 0);
     let text = error.to_string();
-    assert!(text.contains("version") && text.contains('9') && text.contains('1'), "{text}");
+    let own = format!("expected {PROTOCOL_VERSION}");
+    assert!(text.contains("version") && text.contains('9') && text.contains(&own), "{text}");
     threaded.assert_alive();
 }
 
@@ -131,7 +132,9 @@ fn a_body_that_cannot_be_decoded_is_told_to_its_request() {
 /// A frame with a right header around any body.
 fn reseal(body: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(HEADER_LENGTH + body.len());
-    frame.extend_from_slice(b"MSAD\0\x01\0\0");
+    frame.extend_from_slice(b"MSAD");
+    frame.extend_from_slice(&PROTOCOL_VERSION.to_be_bytes());
+    frame.extend_from_slice(&[0, 0]);
     frame.extend_from_slice(&(body.len() as u32).to_be_bytes());
     frame.extend_from_slice(&crc32(body).to_be_bytes());
     frame.extend_from_slice(body);
@@ -422,7 +425,8 @@ fn a_daemon_of_another_version_is_named() {
         daemon.write_all(&other.seal(&0u8).expect("small")).expect("connected");
         soon(client.version()).await.expect_err("another version")
     });
-    assert!(error.to_string().contains("version 9") && error.to_string().contains("version 1"), "{error}");
+    let own = format!("version {PROTOCOL_VERSION}");
+    assert!(error.to_string().contains("version 9") && error.to_string().contains(&own), "{error}");
 }
 
 /// The connection is closed when the last client and the last stream are gone, not before.

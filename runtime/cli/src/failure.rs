@@ -56,6 +56,9 @@ pub enum Failure {
         /// What is wrong.
         reason: String,
     },
+    /// An update without a limit.
+    #[error("no limit to change was given; name one, as in --memory 64m (see mainstay update --help)")]
+    NothingToChange,
     /// Something on this machine does not work.
     #[error("{what}")]
     Machine {

@@ -1,16 +1,21 @@
 //! What `--json` prints: flat, stable, in snake_case, with times as RFC 3339. These shapes are an interface
 //! of their own: a field may be added, and none is renamed or taken away.
 
+mod finding;
+
 use std::collections::BTreeMap;
 
 use mainstay_messages::admin::{ContainerStats, LineEnd, LogRecord, Object, OutputStream, VersionInfo};
 use mainstay_messages::event::{Event, What};
 use mainstay_messages::process::{ExitStatus, OomVerdict};
-use mainstay_messages::record::{Activity, ContainerSnapshot, ExecSnapshot, SandboxSnapshot};
+use mainstay_messages::record::{Activity, ContainerSnapshot, ExecSnapshot, Paused, SandboxSnapshot};
+use mainstay_messages::spec::Resources;
 use mainstay_messages::supervisor::Stats;
 use mainstay_messages::{ContainerSpec, ExecSpec, Exit, SandboxSpec};
 use serde::Serialize;
 use serde_json::Value;
+
+pub use finding::FindingView;
 
 /// How a process ended.
 #[derive(Debug, Serialize)]
@@ -52,6 +57,9 @@ pub struct ContainerView<'a> {
     activity: Option<ActivityView<'a>>,
     log_path: String,
     labels: &'a BTreeMap<String, String>,
+    paused: bool,
+    /// Since they were changed; else they are those of the spec.
+    limits: Option<&'a Resources>,
 }
 
 /// An exec.
@@ -227,6 +235,8 @@ impl<'a> From<&'a ContainerSnapshot> for ContainerView<'a> {
             activity: activity.as_ref().map(Into::into),
             log_path: record.log_path.display().to_string(),
             labels: &record.spec.labels,
+            paused: record.paused == Paused::Yes,
+            limits: record.limits.as_ref(),
         }
     }
 }

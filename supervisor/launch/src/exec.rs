@@ -15,7 +15,7 @@ use crate::capabilities::Sets;
 use crate::clone::{self, CgroupEntry, Never};
 use crate::control::{ControlEnd, Launching};
 use crate::error::{Context, LaunchError, Result, Step, unsupported};
-use crate::init::filter_of;
+use crate::init::{filter_of, groups_of};
 use crate::limits::{OomScorePolicy, set_oom_score};
 use crate::mounts::target::ContainerRoot;
 use crate::namespaces::PidNamespaceVisit;
@@ -86,7 +86,7 @@ fn run(request: &ExecRequest<'_>, control: &ControlEnd, mut warnings: Vec<String
     };
     let database = UserDatabase::read(&root, &proc)?;
     let credentials = match request.user {
-        Some(text) => database.resolve(text, process.user())?,
+        Some(text) => database.resolve(text, process.user(), groups_of(spec))?,
         None => database.numeric(process.user())?,
     };
     let container = spec.process().as_ref().and_then(|process| process.capabilities().as_ref());

@@ -20,19 +20,25 @@ use crate::error::{Context, Result, Step, invalid};
 use crate::limits::{OomScorePolicy, set_oom_score};
 use crate::mounts::cgroup::CgroupView;
 use crate::mounts::target::ContainerRoot;
-use crate::mounts::{MountContext, mount_all, protect};
+use crate::mounts::{HostMounts, MountContext, SourceTrees, mount_all, protect};
 use crate::namespaces::{NamespacePlan, PidNamespaceVisit};
 use crate::process::{ChildIo, Hold, Prepared, personality};
 use crate::procfs::HostProc;
 use crate::rootfs::{self, RootMount};
 use crate::stdio::Io;
 use crate::support::{check_process, check_spec};
-use crate::user::UserDatabase;
+use crate::user::{Groups, UserDatabase};
 use crate::{clone, devices, seccomp, sysctl, terminal};
 
 /// The annotation with the user as the image or the user wrote it: `name`, `uid`, `name:group`, `uid:gid`. Where it is, it
 /// decides in place of `process.user.uid` and `gid`.
 pub const USER_ANNOTATION: &str = "dev.mainstay.user";
+
+/// The annotation that says where supplementary groups come from: [`GROUPS_STRICT`], or from the container's own
+/// `/etc/group` as well.
+pub const GROUPS_ANNOTATION: &str = "dev.mainstay.supplementary-groups";
+/// The value of [`GROUPS_ANNOTATION`] with which a process has the groups of its spec alone.
+pub const GROUPS_STRICT: &str = "strict";
 
 /// A container to create.
 #[derive(Debug)]
@@ -43,6 +49,8 @@ pub struct InitRequest<'a> {
     pub bundle: &'a Path,
     /// What the root is made of.
     pub root: &'a RootMount,
+    /// Where the sources of mounts are looked up; in the caller's own mount name space when not given.
+    pub host_mounts: Option<HostMounts<'a>>,
     /// Standard input, output and error.
     pub io: Io,
     /// The groups that the process belongs to.
@@ -69,7 +77,8 @@ pub fn create(request: InitRequest<'_>) -> Result<Launching> {
         .map(PidNamespaceVisit::by_namespace)
         .transpose()
         .context(Step::Namespaces, || "joining the pid name space that the spec names".to_owned())?;
-    let keep: Vec<BorrowedFd<'_>> = namespaces.fds().chain(request.io.fds()).collect();
+    let host = request.host_mounts.map(|host| host.namespace);
+    let keep: Vec<BorrowedFd<'_>> = namespaces.fds().chain(request.io.fds()).chain(host).collect();
     clone::start(namespaces.clone_flags(), visit, request.cgroup, &keep, |control| {
         let child = Child { request: &request, process, namespaces: &namespaces, cgroups: &cgroups };
         child.run(control, warnings)
@@ -103,16 +112,19 @@ impl Child<'_> {
             set_oom_score(&proc, score, self.request.oom_score, &mut warnings)?;
         }
         let filter = filter_of(spec)?;
+        let mounts = spec.mounts().as_deref().unwrap_or_default();
+        let sources = SourceTrees::of(self.request.host_mounts, self.request.root, mounts)?;
         self.namespaces.enter()?;
         self.name_host()?;
         if let Some(parameters) = spec.linux().as_ref().and_then(|linux| linux.sysctl().as_ref()) {
             sysctl::set(&proc, parameters, |kind| self.namespaces.owns(kind))?;
         }
-        let root = self.build_root()?;
+        let root = self.build_root(&sources)?;
+        drop(sources);
         let io = self.open_io(&root, &proc)?;
         let database = UserDatabase::read(&root, &proc)?;
         let credentials = match user_annotation(spec) {
-            Some(text) => database.resolve(text, process.user())?,
+            Some(text) => database.resolve(text, process.user(), groups_of(spec))?,
             None => database.numeric(process.user())?,
         };
         let capabilities = Sets::of(process.capabilities().as_ref(), &mut warnings)?;
@@ -141,11 +153,11 @@ impl Child<'_> {
         Ok(())
     }
 
-    fn build_root(&self) -> Result<ContainerRoot> {
+    fn build_root(&self, sources: &SourceTrees) -> Result<ContainerRoot> {
         let (spec, bundle) = (self.request.spec, self.request.bundle);
         let propagation = spec.linux().as_ref().and_then(|linux| linux.rootfs_propagation().as_deref());
-        let root = rootfs::mount_root(self.request.root, bundle, propagation)?;
-        let context = MountContext { root: &root, bundle, cgroup: self.cgroups };
+        let root = rootfs::mount_root(self.request.root, sources, bundle, propagation)?;
+        let context = MountContext { root: &root, bundle, cgroup: self.cgroups, sources };
         mount_all(&context, spec.mounts().as_deref().unwrap_or_default())?;
         devices::make_devices(&root, spec)?;
         Ok(root)
@@ -173,6 +185,12 @@ impl Child<'_> {
         }
         Ok(())
     }
+}
+
+/// Where the supplementary groups of a container's processes come from.
+pub(crate) fn groups_of(spec: &Spec) -> Groups {
+    let value = spec.annotations().as_ref().and_then(|all| all.get(GROUPS_ANNOTATION));
+    if value.is_some_and(|value| value == GROUPS_STRICT) { Groups::Strict } else { Groups::Merge }
 }
 
 fn user_annotation(spec: &Spec) -> Option<&str> {

@@ -50,14 +50,15 @@ pub use clone::{CgroupEntry, LAUNCH_FAILED_STATUS};
 pub use control::{FRAME_MAX_BYTES, Launching, Reply};
 pub use error::{CommandFault, LaunchError, Result, Step};
 pub use exec::{ExecRequest, exec};
-pub use init::{InitRequest, USER_ANNOTATION, create};
+pub use init::{GROUPS_ANNOTATION, GROUPS_STRICT, InitRequest, USER_ANNOTATION, create};
 pub use limits::OomScorePolicy;
+pub use mounts::HostMounts;
 pub use pod::{
     POD_NAMESPACES_TIMEOUT_MS, PodInit, PodNamespace, PodNamespaceRequest, PodNamespaces, PodPid,
     pod_namespaces,
 };
 pub use rootfs::{ROOTFS_DIRECTORY, RootMount};
-pub use seccomp::default_seccomp;
+pub use seccomp::{check_seccomp, default_seccomp};
 pub use stdio::{Io, Stdio};
 pub use terminal::WindowSize;
 pub use user::{USER_DATABASE_MAX_BYTES, USER_STRING_MAX_BYTES};

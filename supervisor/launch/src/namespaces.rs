@@ -159,6 +159,25 @@ impl Drop for PidNamespaceVisit {
     }
 }
 
+/// This process in another mount name space, to look something up there.
+pub(crate) struct MountNamespaceVisit {
+    own: OwnedFd,
+}
+
+impl MountNamespaceVisit {
+    /// From here on, paths are those of `namespace`.
+    pub(crate) fn to(namespace: BorrowedFd<'_>) -> io::Result<MountNamespaceVisit> {
+        let own = open("/proc/self/ns/mnt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        move_into_link_name_space(namespace, Some(LinkNameSpaceType::Mount))?;
+        Ok(MountNamespaceVisit { own })
+    }
+
+    /// Back to its own.
+    pub(crate) fn end(self) -> io::Result<()> {
+        Ok(move_into_link_name_space(self.own.as_fd(), Some(LinkNameSpaceType::Mount))?)
+    }
+}
+
 fn own_pid_namespace() -> io::Result<OwnedFd> {
     Ok(open("/proc/self/ns/pid", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }

@@ -16,7 +16,7 @@ use rustix::process::{chdir, fchdir, pivot_root};
 use crate::error::{Context, Result, Step, invalid};
 use crate::mounts::options::{Bind, Propagation, attr};
 use crate::mounts::target::{ContainerRoot, handle_path, open_host_directory};
-use crate::mounts::{attach, clone_tree};
+use crate::mounts::{SourceTrees, attach, clone_tree, follow_host};
 use crate::syscall::{Depth, mount_setattr};
 
 /// What the kernel takes as mount options: one page with its final NUL.
@@ -44,6 +44,7 @@ pub enum RootMount {
 /// Cuts this mount name space off from the host's, and mounts the root.
 pub(crate) fn mount_root(
     root: &RootMount,
+    sources: &SourceTrees,
     bundle: &Path,
     propagation: Option<&str>,
 ) -> Result<ContainerRoot> {
@@ -60,18 +61,20 @@ pub(crate) fn mount_root(
     }
     let fd = match root {
         RootMount::Overlay { lower, upper, work } => overlay(lower, upper, work, &place)?,
-        RootMount::Bind(source) => bind(&bundle.join(source), &place)?,
+        RootMount::Bind(source) => bind(&bundle.join(source), sources, &place)?,
     };
     Ok(ContainerRoot::new(fd))
 }
 
-fn bind(source: &Path, place: &Path) -> Result<OwnedFd> {
-    let tree = match clone_tree(source, Bind::Recursive) {
+fn bind(source: &Path, sources: &SourceTrees, place: &Path) -> Result<OwnedFd> {
+    let of_host = sources.root().context(Step::RootMount, || format!("{source:?}"))?;
+    let tree = match of_host.map_or_else(|| clone_tree(source, Bind::Recursive), Ok) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(invalid("root.path", format!("{source:?} does not exist")));
         }
         result => result.context(Step::RootMount, || format!("{source:?}"))?,
     };
+    follow_host(tree.as_fd()).context(Step::RootMount, || format!("{source:?}"))?;
     let target = open_host_directory(place).context(Step::RootMount, || format!("{place:?}"))?;
     attach(tree.as_fd(), &target).context(Step::RootMount, || format!("binding {source:?}"))?;
     Ok(tree)

@@ -48,6 +48,15 @@ pub(crate) struct Credentials {
     pub(crate) home: String,
 }
 
+/// Where supplementary groups come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Groups {
+    /// From the spec and from the data bases.
+    Merge,
+    /// From the spec alone.
+    Strict,
+}
+
 /// The texts of the container's data bases; empty where it has none.
 #[derive(Debug, Default)]
 pub(crate) struct UserDatabase {
@@ -117,7 +126,7 @@ impl UserDatabase {
     }
 
     /// For a user that a string names: the ids from the data bases, the spec's groups kept.
-    pub(crate) fn resolve(&self, text: &str, spec: &User) -> Result<Credentials> {
+    pub(crate) fn resolve(&self, text: &str, spec: &User, groups: Groups) -> Result<Credentials> {
         let wanted = UserString::parse(text)?;
         let fault = |problem: String| LaunchError::User { user: shorten(text), problem };
         let entry = match &wanted.user {
@@ -145,8 +154,8 @@ impl UserDatabase {
             (None, None) => 0,
         };
         let member_of = match &entry {
-            Some(entry) => self.groups_of(entry.name).map_err(&fault)?,
-            None => Vec::new(),
+            Some(entry) if groups == Groups::Merge => self.groups_of(entry.name).map_err(&fault)?,
+            Some(_) | None => Vec::new(),
         };
         self.credentials(uid, gid, spec, member_of)
     }

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use mainstay_cgroups::{Cgroup, Controllers};
-use mainstay_launch::{CgroupEntry, InitRequest, OomScorePolicy, RootMount};
+use mainstay_launch::{CgroupEntry, HostMounts, InitRequest, OomScorePolicy, RootMount};
 use mainstay_messages::Signal;
 use mainstay_task_api::convert::ProcessKey;
 use mainstay_task_api::streams::Terminal;
@@ -136,6 +136,7 @@ fn launch(shim: &Rc<Shim>, container: &Rc<Container>, plan: Plan) -> Result<(), 
         spec: &spec,
         bundle: &container.bundle,
         root: &root,
+        host_mounts: Some(HostMounts { namespace: shim.host_mounts.as_fd(), own: &shim.arguments.directory }),
         io,
         cgroup: CgroupEntry { v2_dir: v2_dir.as_ref().map(AsFd::as_fd), v1_procs: &v1_procs },
         oom_score: OomScorePolicy::Clamp,

@@ -102,7 +102,7 @@ fn make_namespaces(
         uts,
         hostname: named.then_some(request.hostname.as_str()),
         pid,
-        sysctl: &Default::default(),
+        sysctl: &request.sysctls,
         cgroup: CgroupEntry { v2_dir: v2_dir.as_ref().map(AsFd::as_fd), v1_procs: &v1_procs },
     })?;
     Ok(made)

@@ -12,6 +12,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -42,6 +43,8 @@ const EXIT_RECORD_RETRY_MS: u64 = 1_000;
 pub(crate) struct Shim {
     pub(crate) arguments: Arguments,
     pub(crate) layout: Layout,
+    /// The host's mount namespace.
+    pub(crate) host_mounts: OwnedFd,
     pub(crate) scratch: Rc<RefCell<Scratch>>,
     pub(crate) pod: RefCell<Option<Pod>>,
     pub(crate) exits: RefCell<Exits>,
@@ -62,10 +65,11 @@ pub(crate) enum Closing {
 }
 
 impl Shim {
-    pub(crate) fn new(arguments: Arguments, layout: Layout) -> Rc<Self> {
+    pub(crate) fn new(arguments: Arguments, layout: Layout, host_mounts: OwnedFd) -> Rc<Self> {
         Rc::new(Self {
             arguments,
             layout,
+            host_mounts,
             scratch: Scratch::shared(),
             pod: RefCell::default(),
             exits: RefCell::default(),

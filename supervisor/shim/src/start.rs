@@ -10,8 +10,9 @@
 
 use std::ffi::{CStr, OsString};
 use std::fmt;
+use std::fs::File;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -97,7 +98,7 @@ fn become_zygote(socket: RawFd) -> Result<(), StartError> {
 
 fn become_shim(arguments: Vec<OsString>) -> Result<(), StartError> {
     let arguments = Arguments::parse(arguments).map_err(failed("reading its arguments"))?;
-    isolate().map_err(failed("isolating itself"))?;
+    let host_mounts = isolate().map_err(failed("isolating itself"))?;
     let layout = Layout::detect().map_err(failed("finding the cgroups"))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -105,28 +106,31 @@ fn become_shim(arguments: Vec<OsString>) -> Result<(), StartError> {
         .event_interval(POLLS_BETWEEN_IO)
         .build()
         .map_err(failed("starting its runtime"))?;
-    let result = LocalSet::new().block_on(&runtime, serve(arguments, layout));
+    let result = LocalSet::new().block_on(&runtime, serve(arguments, layout, host_mounts));
     result.map_err(failed("taking over its sockets"))
 }
 
-/// Makes the process what a parent of containers has to be.
-fn isolate() -> io::Result<()> {
+/// Makes the process what a parent of containers has to be; answers with the host's mount namespace.
+fn isolate() -> io::Result<OwnedFd> {
     // Its memory and descriptors are nobody's business, a container's least of all.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     set_name(PROCESS_NAME)?;
     set_child_subreaper(Some(rustix::process::getpid()))?;
     // It fails for a leader of a process group, who need not become one.
     let _ = setsid();
+    let host_mounts = OwnedFd::from(File::open("/proc/self/ns/mnt")?);
     // SAFETY: there is one thread, and unsharing mounts takes nothing from it that it has borrowed.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS)? };
-    // What is mounted on the host later is seen here; what is mounted here is never seen on the host.
+    // What is mounted on the host later is seen here where the host's root is shared; what is mounted here is never seen
+    // on the host.
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
     // Logs and their directories have the modes that they are made with.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    std::env::set_current_dir("/")
+    std::env::set_current_dir("/")?;
+    Ok(host_mounts)
 }
 
-async fn serve(arguments: Arguments, layout: Layout) -> io::Result<()> {
+async fn serve(arguments: Arguments, layout: Layout, host_mounts: OwnedFd) -> io::Result<()> {
     let lifeline =
         arguments.lifeline.map(inherit).transpose()?.map(pipe::Receiver::from_owned_fd).transpose()?;
     let requests_socket = listener(arguments.listen)?;
@@ -136,7 +140,7 @@ async fn serve(arguments: Arguments, layout: Layout) -> io::Result<()> {
     let _ignored = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
     logger::note!("shim of pod {} is process {}", arguments.sandbox, std::process::id());
 
-    let shim = Shim::new(arguments, layout);
+    let shim = Shim::new(arguments, layout, host_mounts);
     let (door, requests) = door();
     let mut server = ttrpc_server(requests_socket, &door);
     server.start().await.map_err(io::Error::other)?;

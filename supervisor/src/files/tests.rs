@@ -47,7 +47,7 @@ fn removing_a_container_follows_no_link() {
     let temp = tempfile::tempdir().expect("a temporary directory");
     let directories = directories(&temp);
     let record = record(&directories);
-    make_bundle(&directories, &record, &Spec::default()).expect("made");
+    make_bundle(&directories, &record, &Spec::default(), &[]).expect("made");
     make_layer(&directories, &record).expect("made");
     let canary = temp.path().join("canary");
     fs::create_dir(&canary).expect("made");
@@ -85,6 +85,7 @@ fn names_what_is_not_there() {
         target: "/data".into(),
         source: MountSource::Bind { path: "/nonexistent/data".into() },
         access: Default::default(),
+        propagation: Default::default(),
     }];
     let error = check_sources(&record).expect_err("no source").to_string();
     assert!(error.contains("mounts[0].source") && error.contains("/nonexistent/data"), "{error}");

@@ -2,22 +2,23 @@
 
 use std::path::Path;
 
-use mainstay_messages::spec::{Access, ContainerSpec, MountSource, Privilege};
+use mainstay_messages::spec::{Access, ContainerSpec, MountSource, Privilege, Propagation};
 use oci_spec::runtime::Mount;
 
-use super::PodNamespaces;
+use super::{NameFile, PodNamespaces};
 
 /// Where shared memory is in every container.
 pub const DEFAULT_SHM: &str = "/dev/shm";
 
 /// Mounts in the order in which they are made.
-pub(super) fn of(spec: &ContainerSpec, pod: &PodNamespaces) -> Vec<Mount> {
+pub(super) fn of(spec: &ContainerSpec, pod: &PodNamespaces, names: &[NameFile]) -> Vec<Mount> {
     // What the caller mounts at one of the usual places takes that place.
     let taken = |mount: &Mount| spec.mounts.iter().any(|given| given.target == *mount.destination());
     let mut mounts = usual(spec.security.privilege, pod);
     mounts.retain(|mount| !taken(mount));
+    mounts.extend(names.iter().map(name_file));
     mounts.extend(spec.mounts.iter().map(|given| match &given.source {
-        MountSource::Bind { path } => bind(path, &given.target, given.access),
+        MountSource::Bind { path } => bind(path, &given.target, given.access, given.propagation),
         MountSource::Tmpfs { size_bytes } => tmpfs(&given.target, *size_bytes, given.access),
     }));
     mounts
@@ -49,11 +50,21 @@ fn usual(privilege: Privilege, pod: &PodNamespaces) -> Vec<Mount> {
 }
 
 /// With the mounts below it; a read-only one is so all the way down.
-fn bind(source: &Path, target: &Path, access: Access) -> Mount {
+fn bind(source: &Path, target: &Path, access: Access, propagation: Propagation) -> Mount {
+    let propagation = match propagation {
+        Propagation::Private => "rprivate",
+        Propagation::Slave => "rslave",
+        Propagation::Shared => "rshared",
+    };
     match access {
-        Access::ReadWrite => mount(target, "bind", source, &["rbind", "rprivate", "rw"]),
-        Access::ReadOnly => mount(target, "bind", source, &["rbind", "rprivate", "ro", "rro"]),
+        Access::ReadWrite => mount(target, "bind", source, &["rbind", propagation, "rw"]),
+        Access::ReadOnly => mount(target, "bind", source, &["rbind", propagation, "ro", "rro"]),
     }
+}
+
+/// A file of the bundle, which relative sources are relative to.
+fn name_file(file: &NameFile) -> Mount {
+    mount(file.target, "bind", file.name, &["bind", "rprivate", "ro", "nosuid", "noexec", "nodev"])
 }
 
 fn tmpfs(target: &Path, size_bytes: Option<u64>, access: Access) -> Mount {

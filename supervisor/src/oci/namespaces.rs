@@ -1,6 +1,6 @@
 //! Which namespaces a container is in: those of the pod by path, and its own.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use mainstay_messages::spec::PidMode;
 use oci_spec::runtime::{LinuxNamespace, LinuxNamespaceType};
@@ -8,7 +8,7 @@ use oci_spec::runtime::{LinuxNamespace, LinuxNamespaceType};
 use super::PodNamespaces;
 
 /// The namespaces of a container. A kind that is not in the list is the host's.
-pub(super) fn of(pid: PidMode, pod: &PodNamespaces) -> Vec<LinuxNamespace> {
+pub(super) fn of(pid: PidMode, pod: &PodNamespaces, other_pid: Option<&Path>) -> Vec<LinuxNamespace> {
     let joined = [
         (LinuxNamespaceType::Network, &pod.network),
         (LinuxNamespaceType::Ipc, &pod.ipc),
@@ -17,10 +17,11 @@ pub(super) fn of(pid: PidMode, pod: &PodNamespaces) -> Vec<LinuxNamespace> {
     let mut list =
         vec![namespace(LinuxNamespaceType::Mount, None), namespace(LinuxNamespaceType::Cgroup, None)];
     list.extend(joined.into_iter().filter_map(|(kind, path)| Some(namespace(kind, Some(path.clone()?)))));
-    match pid {
-        PidMode::Container => list.push(namespace(LinuxNamespaceType::Pid, None)),
-        PidMode::Pod => list.push(namespace(LinuxNamespaceType::Pid, pod.pid.clone())),
-        PidMode::Host => {}
+    match (other_pid, pid) {
+        (Some(path), _) => list.push(namespace(LinuxNamespaceType::Pid, Some(path.to_owned()))),
+        (None, PidMode::Container) => list.push(namespace(LinuxNamespaceType::Pid, None)),
+        (None, PidMode::Pod) => list.push(namespace(LinuxNamespaceType::Pid, pod.pid.clone())),
+        (None, PidMode::Host) => {}
     }
     list
 }

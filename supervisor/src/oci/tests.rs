@@ -55,8 +55,13 @@ fn container(change: impl FnOnce(&mut ContainerSpec)) -> ContainerRecord {
 
 fn spec_on(host: &HostFacts, record: &ContainerRecord) -> Result<Spec> {
     let pod = pod();
-    let around =
-        Surroundings { pod: &pod, host, oom_score: OomScorePolicy::Refuse, pod_cgroup: "/mainstay/pod" };
+    let around = Surroundings {
+        pod: &pod,
+        host,
+        oom_score: OomScorePolicy::Refuse,
+        pod_cgroup: "/mainstay/pod",
+        other_pid: None,
+    };
     container_spec(record, &sandbox(), around)
 }
 
@@ -90,11 +95,13 @@ fn with_everything(spec: &mut ContainerSpec) {
             target: "/data".into(),
             source: MountSource::Bind { path: "/srv/data".into() },
             access: Access::ReadOnly,
+            propagation: Default::default(),
         },
         Mount {
             target: "/dev/shm".into(),
             source: MountSource::Tmpfs { size_bytes: Some(4096) },
             access: Access::ReadWrite,
+            propagation: Default::default(),
         },
     ];
     spec.resources = Resources {
@@ -104,6 +111,7 @@ fn with_everything(spec: &mut ContainerSpec) {
         cpuset_cpus: Some("0-1".into()),
         cpuset_mems: Some("0".into()),
         pids: Some(100),
+        ..Resources::default()
     };
     spec.security.capabilities_drop = vec!["ALL".into()];
     spec.security.capabilities_add = vec!["net_admin".into(), "CAP_CHOWN".into()];
@@ -149,7 +157,7 @@ fn a_confined_container_has_the_filter_unless_it_says_no() {
 #[case(PidMode::Host, None, None)]
 fn pid_namespaces(#[case] mode: PidMode, #[case] held: Option<&str>, #[case] found: Option<Option<&str>>) {
     let pod = PodNamespaces { pid: held.map(Into::into), ..pod() };
-    let list = namespaces::of(mode, &pod);
+    let list = namespaces::of(mode, &pod, None);
     let pid = list.iter().find(|namespace| namespace.typ() == oci_spec::runtime::LinuxNamespaceType::Pid);
     assert_eq!(pid.map(|namespace| namespace.path().clone()), found.map(|path| path.map(Into::into)));
 }
@@ -165,6 +173,7 @@ fn the_hosts_network_is_no_namespace() {
         host: &host,
         oom_score: OomScorePolicy::Clamp,
         pod_cgroup: "/mainstay/pod",
+        other_pid: None,
     };
     let spec = container_spec(&container(usual), &sandbox, around).expect("good");
     let namespaces = spec.linux().as_ref().and_then(|linux| linux.namespaces().clone()).expect("a list");

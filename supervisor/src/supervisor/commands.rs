@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use actix::{Handler, ResponseFuture};
 use mainstay_messages::supervisor::{
-    CreateTask, DeleteTask, ExecStarted, MeasureShim, MeasureTask, QueryTask, ReopenTaskLog, ResizeTask,
-    SandboxStats, SignalScope, SignalTask, StartExecTask, StartTask, Stats, TaskKnowledge,
+    CreateTask, DeleteTask, ExecStarted, FreezeTask, MeasureShim, MeasureTask, QueryTask, ReopenTaskLog,
+    ResizeTask, SandboxStats, SignalScope, SignalTask, StartExecTask, StartTask, Stats, TaskKnowledge,
+    UpdateTask,
 };
 use mainstay_messages::{ProcessIdentity, Result, Signal, Timestamp};
 
@@ -96,6 +97,22 @@ impl Handler<ReopenTaskLog> for ShimSupervisor {
 
     fn handle(&mut self, message: ReopenTaskLog, _: &mut Self::Context) -> Self::Result {
         self.with_shim(&message.sandbox, |shim| task::reopen_log(shim, message.container))
+    }
+}
+
+impl Handler<FreezeTask> for ShimSupervisor {
+    type Result = ResponseFuture<Result<()>>;
+
+    fn handle(&mut self, message: FreezeTask, _: &mut Self::Context) -> Self::Result {
+        self.with_shim(&message.sandbox, |shim| task::freeze(shim, message.container, message.to))
+    }
+}
+
+impl Handler<UpdateTask> for ShimSupervisor {
+    type Result = ResponseFuture<Result<()>>;
+
+    fn handle(&mut self, message: UpdateTask, _: &mut Self::Context) -> Self::Result {
+        self.with_shim(&message.sandbox.clone(), |shim| task::update(shim, message))
     }
 }
 

@@ -8,18 +8,20 @@ use std::rc::Rc;
 
 use mainstay_messages::error::Kind;
 use mainstay_messages::record::{ContainerRecord, SandboxRecord};
-use mainstay_messages::spec::{Privilege, Terminal};
-use mainstay_messages::supervisor::CreateTask;
+use mainstay_messages::router::TaskKey;
+use mainstay_messages::spec::{ContainerPid, Privilege, Terminal};
+use mainstay_messages::supervisor::{CreateTask, TaskKnowledge, TaskState, TaskStatus};
 use mainstay_messages::{Error, ProcessIdentity, Result};
 use mainstay_task_api::task::{CreateTaskRequest, Mount};
 use oci_spec::runtime::LinuxResources;
 
 use super::delete::{self, Remains, Was};
-use super::{call, known, log_value, process_key, start_failed, stdin_value};
+use super::{call, known, log_value, process_key, query, start_failed, stdin_value};
 use crate::cgroup;
+use crate::disks;
 use crate::files::{self, Root};
-use crate::host::{DEV, device_nodes};
-use crate::identity::identity_of;
+use crate::host::{DEV, device_nodes, name_file, named_devices};
+use crate::identity::{PidNamespace, identity_of};
 use crate::machine::Machine;
 use crate::oci::{self, PodNamespaces, Surroundings};
 use crate::saga::{Saga, Step};
@@ -65,6 +67,7 @@ pub(crate) struct Creation {
     record: ContainerRecord,
     pod: SandboxRecord,
     namespaces: PodNamespaces,
+    other_pid: Option<PidNamespace>,
     root: RefCell<Option<Root>>,
     process: OnceCell<ProcessIdentity>,
 }
@@ -80,6 +83,7 @@ pub(crate) async fn create(shim: Rc<Shim>, message: CreateTask) -> Result<Proces
     shim.alive()?;
     let CreateTask { record, sandbox } = message;
     let namespaces = shim.namespaces(&sandbox.spec).await?;
+    let other_pid = other_pid(&shim, &record).await?;
     let id = record.id.clone();
     let remains = Remains::of(&shim.machine, &sandbox.id, &id, Some(Rc::clone(&shim)), Was::Failed).await?;
     // Else the undoing of this creation would take away what an earlier one has made.
@@ -87,8 +91,16 @@ pub(crate) async fn create(shim: Rc<Shim>, message: CreateTask) -> Result<Proces
         return Err(known(Kind::Container, &id, "create"));
     }
     let (root, made) = (RefCell::default(), OnceCell::new());
-    let creation =
-        Creation { remains, shim: Rc::clone(&shim), record, pod: sandbox, namespaces, root, process: made };
+    let creation = Creation {
+        remains,
+        shim: Rc::clone(&shim),
+        record,
+        pod: sandbox,
+        namespaces,
+        other_pid,
+        root,
+        process: made,
+    };
     let (created, report) = CREATE_CONTAINER.run(&creation).await;
     shim.machine.note_container(&shim.sandbox, &id, report);
     if created.is_err() {
@@ -98,28 +110,60 @@ pub(crate) async fn create(shim: Rc<Shim>, message: CreateTask) -> Result<Proces
     creation.process.into_inner().ok_or_else(|| Error::internal("a creation", "it has no process"))
 }
 
+/// The pid namespace of the container of the pod that this one names, held until this one is made.
+async fn other_pid(shim: &Rc<Shim>, record: &ContainerRecord) -> Result<Option<PidNamespace>> {
+    let ContainerPid::Container { container } = &record.spec.pid else { return Ok(None) };
+    let task = TaskKey { sandbox: shim.sandbox.clone(), container: container.clone(), exec: None };
+    let refused = |why: &str| {
+        Error::invalid(
+            "pid",
+            format!("container {container}"),
+            format!("a running container of the same pod ({why})"),
+        )
+    };
+    match query(Rc::clone(shim), task).await? {
+        TaskKnowledge::Known(TaskState { process: Some(process), status, .. }) => match status {
+            TaskStatus::Running | TaskStatus::Paused => {
+                PidNamespace::open(&process).map(Some).map_err(|error| refused(&error.to_string()))
+            }
+            TaskStatus::Created => Err(refused("it is not started")),
+            TaskStatus::Exited(_) => Err(refused("it has ended")),
+        },
+        TaskKnowledge::Known(_) | TaskKnowledge::NotKnown | TaskKnowledge::ShimGone => {
+            Err(refused("the pod has none of this id"))
+        }
+    }
+}
+
 /// Works out the spec, checks that the machine can honour it, and makes the bundle.
 async fn make_bundle(creation: &Creation) -> Result<()> {
     let what = format!("the making of files for container {}", creation.record.id);
     let (record, pod) = (creation.record.clone(), creation.pod.clone());
     let namespaces = creation.namespaces.clone();
+    let other_pid = creation.other_pid.as_ref().map(PidNamespace::path);
     let work = move |machine: &Machine| {
         let mut host = machine.host.clone();
         if record.spec.security.privilege == Privilege::Privileged {
             host.devices = device_nodes(Path::new(DEV));
         }
+        host.named_devices = named_devices(&record.spec.devices)?;
+        host.disks = disks::numbers(&record.spec.resources.block_io)?;
+        host.resolver = name_file("/etc/resolv.conf");
+        host.hosts = name_file("/etc/hosts");
         let pod_cgroup = machine.pod_cgroup(&pod.id)?.to_string();
         let around = Surroundings {
             pod: &namespaces,
             host: &host,
             oom_score: machine.settings.oom_score,
             pod_cgroup: &pod_cgroup,
+            other_pid: other_pid.as_deref(),
         };
         let spec = oci::container_spec(&record, &pod, around)?;
         let limits = spec.linux().as_ref().and_then(|linux| linux.resources().as_ref());
         check_limits(machine, limits)?;
         files::check_sources(&record)?;
-        files::make_bundle(&machine.directories, &record, &spec)
+        let names = oci::name_files(&record, &pod, &host);
+        files::make_bundle(&machine.directories, &record, &spec, &names)
     };
     creation.remains.turn.blocking(what, work).await
 }

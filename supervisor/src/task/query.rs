@@ -114,7 +114,8 @@ fn state(shim: &Shim, process: &ProcessState) -> Result<(ProcessKey, TaskState),
     let key = ProcessKey::try_from(process.process.get_or_default())?;
     let status = match process.phase.enum_value_or_default() {
         Phase::CREATING | Phase::CREATED => TaskStatus::Created,
-        Phase::RUNNING | Phase::PAUSED => TaskStatus::Running,
+        Phase::RUNNING => TaskStatus::Running,
+        Phase::PAUSED => TaskStatus::Paused,
         Phase::EXITED => TaskStatus::Exited(Exit::try_from(process.exit.get_or_default())?),
     };
     let identity = (process.pid != 0).then(|| ProcessIdentity {

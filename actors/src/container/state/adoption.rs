@@ -13,12 +13,12 @@
 
 use mainstay_messages::event::What;
 use mainstay_messages::process::UnknownReason;
-use mainstay_messages::record::ContainerPhase;
+use mainstay_messages::record::{ContainerPhase, Paused};
 use mainstay_messages::supervisor::{TaskState, TaskStatus};
 use mainstay_messages::{Exit, ProcessIdentity};
 
 use super::removal::Removal;
-use super::{Adoption, Draft, Effect, Input, Knowledge, State, Wake};
+use super::{Adoption, Draft, Effect, Input, Knowledge, State, Wake, never_ran};
 use crate::machine::{Now, Outcome};
 
 /// Time for the exit of a task whose shim is gone to be reported from the shim's records, in milliseconds.
@@ -37,6 +37,12 @@ impl State {
             return draft.go_on();
         }
         if self.ended().is_some() {
+            // Its execs have ended too; those whose end was not written down get their terminal facts.
+            draft.search_journal();
+            if self.ended().is_some_and(never_ran) {
+                // What was made for it may not have been undone when the earlier actor ended.
+                draft.undo_task();
+            }
             return draft.in_memory();
         }
         match knowledge {
@@ -64,6 +70,13 @@ impl State {
     }
 }
 
+impl State {
+    /// Whether no process of it was ever set up, as far as anybody has said.
+    pub(super) fn never_made(&self) -> bool {
+        self.record.process.is_none() && self.record.started_at.is_none()
+    }
+}
+
 impl Draft {
     /// Its shim knows it.
     fn follow(&mut self, task: TaskState) {
@@ -77,15 +90,20 @@ impl Draft {
                     false => self.record().phase = ContainerPhase::Created,
                 }
             }
-            TaskStatus::Running => {
+            TaskStatus::Running | TaskStatus::Paused => {
+                let paused = if task.status == TaskStatus::Paused { Paused::Yes } else { Paused::No };
                 self.identify(task.process);
                 if self.next.record.started_at.is_none() {
                     // When exactly it was started, nobody knows any more.
                     let at = self.now.wall;
                     self.started(at);
                 }
+                self.now_is(paused);
                 match stopping {
-                    true => self.resume_stop(),
+                    true => {
+                        self.resume_stop();
+                        self.let_go_on();
+                    }
                     false if self.next.phase() != ContainerPhase::Running => {
                         self.record().phase = ContainerPhase::Running;
                     }
@@ -106,9 +124,9 @@ impl Draft {
     }
 
     /// Nobody knows it any more.
-    fn lost(&mut self, reason: UnknownReason) {
-        let never_made = self.next.record.process.is_none() && self.next.record.started_at.is_none();
-        if never_made {
+    pub(super) fn lost(&mut self, reason: UnknownReason) {
+        self.next.adoption = Adoption::Settled;
+        if self.next.never_made() {
             let step = "create".to_owned();
             let outcome = "the runtime ended while it was being made".to_owned();
             self.fact(What::Undone { step, outcome });
@@ -119,8 +137,12 @@ impl Draft {
         }
     }
 
-    fn resume_removal(&mut self) {
-        self.next.removal = Some(Removal::new(self.now.wall));
+    pub(super) fn resume_removal(&mut self) {
+        let mut content = self.next.take_stop_callers();
+        self.next.stop = None;
+        let removal = self.next.removal.get_or_insert_with(|| Removal::new(self.now.wall));
+        // Whoever wanted it to stop has what they want when it is gone.
+        removal.callers.append(&mut content);
         if self.next.phase() != ContainerPhase::Removing {
             self.record().phase = ContainerPhase::Removing;
         }

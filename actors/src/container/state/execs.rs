@@ -7,14 +7,14 @@ use std::sync::Arc;
 use mainstay_messages::error::Kind;
 use mainstay_messages::event::What;
 use mainstay_messages::process::UnknownReason;
-use mainstay_messages::record::{ContainerPhase, ExecPhase, ExecSnapshot};
+use mainstay_messages::record::{ContainerPhase, ExecPhase, ExecSnapshot, Paused};
 use mainstay_messages::spec::ExecSpec;
 use mainstay_messages::supervisor::{SignalScope, TaskKnowledge, TaskStatus};
 use mainstay_messages::{Error, ExecId, Exit, Result, Signal};
 
 use super::{
-    Answer, Ask, Draft, Effect, ExecLore, Forward, Input, Standing, State, Wake, forward, is_definite,
-    never_ran,
+    Answer, Ask, Draft, Effect, ExecLore, Forward, Input, Standing, StartLore, State, Wake, forward,
+    is_definite, never_ran,
 };
 use crate::call::CallId;
 use crate::machine::{Durability, Now, Outcome};
@@ -30,8 +30,9 @@ pub const EXEC_ENDED_REMEMBERED_MAX: usize = 4_096;
 pub const EXEC_ORPHAN_MS: u64 = 1_000;
 /// How often the shim is asked about an exec before its end is written down as not known.
 pub const EXEC_QUERIES_MAX: u32 = 3;
-/// How often the journal is searched for execs of earlier actors before the search is given up.
-const SEARCHES_MAX: u32 = 3;
+/// How often the journal is searched for what earlier actors did, once every [`EXEC_ORPHAN_MS`], before the search is
+/// given up.
+const SEARCHES_MAX: u32 = 30;
 
 /// The execs of a container.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +44,7 @@ pub struct Execs {
     /// The same ids, the oldest first.
     ended_order: VecDeque<ExecId>,
     lore: Lore,
+    start_lore: StartLore,
     failed_searches: u32,
     patrol: Patrol,
 }
@@ -105,7 +107,12 @@ impl Execs {
         self.live().chain(&self.shown)
     }
 
-    /// Whether all execs that may run are known.
+    /// Whether the journal says that an earlier actor told PID 1 to run.
+    pub(super) fn start_lore(&self) -> StartLore {
+        self.start_lore
+    }
+
+    /// Whether all that earlier actors did is known.
     pub(super) fn is_searched(&self) -> bool {
         self.lore == Lore::Known
     }
@@ -129,6 +136,9 @@ impl State {
         }
         if self.phase() != ContainerPhase::Running || self.stop.is_some() {
             return self.wrong_phase(call, "starting an exec", "running");
+        }
+        if self.record.paused == Paused::Yes {
+            return self.wrong_phase(call, "starting an exec", "running, and not paused");
         }
         if self.execs.live.len() >= EXECS_MAX {
             let what = format!("execs that run in container {}", self.record.id);
@@ -233,14 +243,16 @@ impl State {
             execs.failed_searches += 1;
             let given_up = execs.failed_searches >= SEARCHES_MAX;
             execs.lore = if given_up { Lore::Known } else { Lore::Unknown };
-            if self.ended().is_some() {
+            if self.ended().is_some() || self.removal.is_some() {
                 draft.patrol();
             }
+            draft.effect(Effect::Again(Input::Dismantle));
             return draft.in_memory();
         };
         let container = self.record.id.clone();
         let execs = draft.execs();
         execs.lore = Lore::Known;
+        execs.start_lore = lore.start;
         lore.ended.into_iter().for_each(|id| execs.remember(id));
         for (id, created_at, pid) in lore.open {
             if execs.ended.contains(&id) || execs.live.contains_key(&id) {
@@ -266,7 +278,7 @@ impl State {
         let mut draft = self.draft(now);
         draft.execs().patrol = Patrol::Off;
         let ended = self.ended().is_some();
-        if ended {
+        if ended || self.removal.is_some() {
             draft.search_journal();
         }
         let orphans: Vec<ExecId> = self
@@ -298,7 +310,7 @@ impl State {
         let exit = match result {
             Ok(TaskKnowledge::Known(task)) => match task.status {
                 TaskStatus::Exited(exit) => Some(exit),
-                TaskStatus::Created | TaskStatus::Running => None,
+                TaskStatus::Created | TaskStatus::Running | TaskStatus::Paused => None,
             },
             Ok(TaskKnowledge::NotKnown) => Some(Exit::unknown(UnknownReason::NotKnownToShim, now.wall)),
             Ok(TaskKnowledge::ShimGone) => Some(Exit::unknown(UnknownReason::ShimDied, now.wall)),

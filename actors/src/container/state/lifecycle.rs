@@ -4,10 +4,10 @@ use std::mem::take;
 
 use mainstay_messages::error::Kind;
 use mainstay_messages::event::What;
-use mainstay_messages::record::ContainerPhase;
+use mainstay_messages::record::{ContainerPhase, Paused};
 use mainstay_messages::router::ExitReceipt;
 use mainstay_messages::spec::ContainerSpec;
-use mainstay_messages::{Error, Exit, ProcessIdentity, Result, Timestamp};
+use mainstay_messages::{Error, Exit, ExitStatus, ProcessIdentity, Result, Timestamp};
 
 use super::{
     Adoption, Answer, Ask, Deletion, Draft, Effect, Flight, Input, Standing, State, is_definite, naming,
@@ -15,6 +15,9 @@ use super::{
 };
 use crate::call::CallId;
 use crate::machine::{Durability, Now, Outcome, Plan};
+
+/// The command that tells PID 1 to run, as the journal has it.
+pub const START_COMMAND: &str = "start";
 
 impl State {
     /// A first call asks the sandbox; later ones join, whether it is still being made or is made already.
@@ -114,9 +117,9 @@ impl State {
             // The exit overtook the answer; nothing is left to say.
             return draft.in_memory();
         }
-        let makers = take(&mut draft.next.makers);
         match result {
             Ok(process) => {
+                let makers = take(&mut draft.next.makers);
                 draft.fact(What::ContainerPrepared { pid: process.pid });
                 let record = draft.record();
                 record.phase = ContainerPhase::Created;
@@ -128,16 +131,16 @@ impl State {
                 draft.answer(makers, made);
                 draft.begin_waiting_stop();
             }
+            // Not its fault: once it is undone, the same request can be made again (P4).
+            Err(error) if !matches!(error, Error::StartFailed { .. }) => draft.give_up(error),
             Err(error) => {
-                // The container stays listed with its reason until it is removed. What the shim may have made
-                // is deleted at once (P4); that is idempotent, so it does not matter how far it had come.
+                // What it asks for cannot be run. It stays listed with its reason until it is removed. What the shim may
+                // have made is deleted at once (P4); that is idempotent, so it does not matter how far it had come.
+                let makers = take(&mut draft.next.makers);
                 let exit = Exit::start_error(error.to_string(), now.wall);
                 draft.answer(makers, Err(naming(&self.record.id, error)));
                 draft.latch(exit);
-                if self.deletion == Deletion::NotAsked {
-                    draft.next.deletion = Deletion::Asked { failures: 0 };
-                    draft.ask(Ask::Delete);
-                }
+                draft.undo_task();
             }
         }
         draft.go_on()
@@ -158,7 +161,7 @@ impl State {
                 draft.next.flight = Flight::Start;
                 draft.next.starting_since = now.wall;
                 draft.record().phase = ContainerPhase::Starting;
-                draft.commanded("start", "");
+                draft.commanded(START_COMMAND, "");
                 draft.ask(Ask::Start);
                 draft.or_refuse(vec![Effect::Confirm { calls: vec![call] }])
             }
@@ -188,6 +191,8 @@ impl State {
                 let exit = Exit::start_error(error.to_string(), now.wall);
                 draft.answer(starters, Err(naming(&self.record.id, error)));
                 draft.latch(exit);
+                // The process that was set up may still wait to be told to run.
+                draft.undo_task();
             }
             (Err(error), None) => {
                 // It may run or not. Its true end is the only sound answer, so it is ended.
@@ -197,22 +202,31 @@ impl State {
             // The exit overtook the answer.
             (Ok(at), Some(exit)) => {
                 draft.record().started_at = Some(at);
-                draft.answer(starters, self.ran(exit));
+                let answer = match never_ran(exit) {
+                    true => Err(self.start_failed(exit)),
+                    false => Ok(Answer::Done),
+                };
+                draft.answer(starters, answer);
             }
             (Err(error), Some(_)) if is_definite(&error) => {
                 draft.answer(starters, Err(naming(&self.record.id, error)));
             }
-            (Err(_), Some(exit)) => draft.answer(starters, self.ran(exit)),
+            (Err(error), Some(exit)) => draft.answer(starters, self.ran(exit, error)),
         }
         draft.go_on()
     }
 
-    /// What an exit says about the start before it.
-    fn ran(&self, exit: &Exit) -> Result<Answer> {
-        match never_ran(exit) {
-            true => Err(Error::StartFailed { reason: format!("container {} {exit}", self.record.id) }),
-            false => Ok(Answer::Done),
+    /// What an exit says about the start before it that was not answered.
+    fn ran(&self, exit: &Exit, error: Error) -> Result<Answer> {
+        match exit.status {
+            ExitStatus::Unknown { .. } => Err(error),
+            ExitStatus::StartError { .. } => Err(self.start_failed(exit)),
+            ExitStatus::Exited { .. } | ExitStatus::Signaled { .. } => Ok(Answer::Done),
         }
+    }
+
+    fn start_failed(&self, exit: &Exit) -> Error {
+        Error::StartFailed { reason: format!("container {} {exit}", self.record.id) }
     }
 
     /// PID 1 ended. The first report counts.
@@ -224,9 +238,17 @@ impl State {
             (Some(_), Durability::Behind) => self.still_pending(call),
             (Some(_), Durability::Written) => Outcome::Ignore { call: Some(call), why: "duplicate" },
             (None, _) => {
+                let unmade = self.never_made() && self.flight == Flight::None;
                 let mut draft = self.draft(now);
+                match exit.status {
+                    // Nobody knows of it, and nobody has let it run: there is no process whose end this could be.
+                    ExitStatus::Unknown { .. } if self.removal.is_some() && !self.may_have_run() => {
+                        return Outcome::Ignore { call: Some(call), why: "it never came to be" };
+                    }
+                    ExitStatus::Unknown { reason } if unmade => draft.lost(reason),
+                    _ => draft.latch(exit),
+                }
                 draft.effect(Effect::Receipt { call });
-                draft.latch(exit);
                 draft.go_on()
             }
         }
@@ -254,22 +276,37 @@ impl Draft {
         self.fact(What::ContainerStarted { pid });
     }
 
+    /// What the shim has made is deleted at once.
+    pub(super) fn undo_task(&mut self) {
+        if self.next.deletion == Deletion::NotAsked {
+            self.next.deletion = Deletion::Asked { failures: 0 };
+            self.ask(Ask::Delete);
+        }
+    }
+
     /// PID 1 has ended: the one terminal fact of this container.
     pub(super) fn latch(&mut self, exit: Exit) {
         debug_assert!(self.next.record.exit.is_none(), "an exit is latched once");
-        if self.next.phase() == ContainerPhase::Starting && !never_ran(&exit) {
+        let ran = matches!(exit.status, ExitStatus::Exited { .. } | ExitStatus::Signaled { .. });
+        if self.next.phase() == ContainerPhase::Starting && ran {
             // The exit overtook the answer to the start; in the journal the start comes first.
             self.started_fact();
         }
         self.fact(What::ContainerExited { exit: exit.clone() });
         let reason = format!("container {} {exit} before it was ready", self.before.id);
+        self.abandon_change();
         let record = self.record();
         record.exit = Some(exit);
         record.stop_by = None;
+        record.paused = Paused::No;
         if record.phase != ContainerPhase::Removing {
             record.phase = ContainerPhase::Exited;
         }
         self.next.adoption = Adoption::Settled;
+        if self.next.phase() == ContainerPhase::Removing && self.next.removal.is_none() {
+            // An earlier actor was at it, and the exit came before whoever would have said so.
+            self.resume_removal();
+        }
         let stoppers = self.next.take_stop_callers();
         self.next.stop = None;
         self.answer(stoppers, Ok(Answer::Done));

@@ -7,9 +7,9 @@ use mainstay_messages::journal::{Change, Commit};
 use mainstay_messages::process::UnknownReason;
 use mainstay_messages::record::ContainerPhase;
 use mainstay_messages::supervisor::SignalScope;
-use mainstay_messages::{Exit, Result, Signal, Timestamp};
+use mainstay_messages::{Error, Exit, Result, Signal, Timestamp};
 
-use super::{Answer, Ask, Deletion, Draft, Effect, Flight, Input, Standing, State, Wake};
+use super::{Answer, Ask, Deletion, Draft, Effect, Flight, Input, Standing, StartLore, State, Wake};
 use crate::call::CallId;
 use crate::machine::{Now, Outcome, Plan, Write, backoff_ms};
 
@@ -22,7 +22,7 @@ pub const DELETE_RETRY_MAX_MS: u64 = 30_000;
 #[derive(Clone, Debug)]
 pub(super) struct Removal {
     pub(super) since: Timestamp,
-    callers: Vec<CallId>,
+    pub(super) callers: Vec<CallId>,
     /// Why the last attempt to delete the task failed.
     trouble: Option<String>,
 }
@@ -90,8 +90,8 @@ impl State {
             return Outcome::Ignore { call: None, why: "not to be removed, or not yet" };
         }
         let mut draft = self.draft(now);
-        let execs_settled = self.execs.is_searched() && self.execs.live().next().is_none();
-        if self.ended().is_some() && !execs_settled {
+        let execs_end = self.ended().is_some() && self.execs.live().next().is_some();
+        if execs_end || !self.execs.is_searched() {
             draft.search_journal();
             if self.execs.live().next().is_some() {
                 draft.patrol();
@@ -108,6 +108,11 @@ impl State {
             Deletion::Done => return draft.delete_record(),
         }
         draft.go_on()
+    }
+
+    /// Whether PID 1 was let run, or was told to and nobody knows what came of that.
+    pub(super) fn may_have_run(&self) -> bool {
+        self.record.started_at.is_some() || self.execs.start_lore() == StartLore::Told
     }
 
     /// The shim has deleted the task, or could not.
@@ -135,6 +140,9 @@ impl State {
                 }
                 let callers = draft.next.take_removers();
                 draft.answer(callers, Err(error));
+                if let Some((makers, failure)) = draft.next.take_failed_makers() {
+                    draft.answer(makers, Err(failure));
+                }
                 draft.next.deletion = Deletion::Waiting { failures: failures.saturating_add(1) };
                 draft.wake(backoff_ms(DELETE_RETRY_MS, DELETE_RETRY_MAX_MS, failures), Wake::DeleteAgain);
             }
@@ -154,8 +162,15 @@ impl State {
     /// The deletion of the record is durable at last.
     pub(super) fn retire(&self) -> Outcome<Self> {
         let mut next = self.clone();
-        let calls = next.take_removers();
-        Outcome::Accept(Plan { next: Some(next), write: None, effects: vec![Effect::Retire { calls }] })
+        let (calls, failed) = (next.take_removers(), next.take_failed_makers());
+        let effects = vec![Effect::Retire { calls, failed }];
+        Outcome::Accept(Plan { next: Some(next), write: None, effects })
+    }
+
+    /// Those who wait for it to be undone, and what they are told then.
+    fn take_failed_makers(&mut self) -> Option<(Vec<CallId>, Error)> {
+        let failure = self.failure.clone()?;
+        Some((std::mem::take(&mut self.makers), failure))
     }
 
     /// Those who wait for the removal, who wait no more.
@@ -195,17 +210,25 @@ impl Draft {
         for id in open {
             self.exec_fact(&id, What::ExecExited { exit: unknown() });
         }
-        if self.next.record.exit.is_none() && self.next.record.started_at.is_some() {
+        if self.next.record.exit.is_none() && self.next.may_have_run() {
             self.fact(What::ContainerExited { exit: unknown() });
         }
         self.fact(What::ContainerRemoved);
         let calls = self.next.take_removers();
         let stoppers = self.next.take_stop_callers();
         self.answer(stoppers, Ok(Answer::Done));
-        self.effect(Effect::Retire { calls });
+        let failed = self.next.take_failed_makers();
+        self.effect(Effect::Retire { calls, failed });
         let facts = std::mem::take(&mut self.facts);
         let commit = Commit { changes: vec![Change::DeleteContainer(self.before.id.clone())], facts };
         self.plan(Some(Write::GoOn { commit }))
+    }
+
+    /// It could not be made, and nothing of it must be left.
+    pub(super) fn give_up(&mut self, error: Error) {
+        self.fact(What::Undone { step: "create".to_owned(), outcome: error.to_string() });
+        self.next.failure = Some(error);
+        self.resume_removal();
     }
 
     fn undone(&mut self, outcome: &str) {

@@ -11,7 +11,7 @@ use mainstay_messages::process::UnknownReason;
 use mainstay_messages::record::ContainerPhase;
 use mainstay_messages::spec::STOP_GRACE_DEFAULT_MS;
 use mainstay_messages::supervisor::{SignalScope, TaskKnowledge, TaskStatus};
-use mainstay_messages::{Error, Exit, Result, Signal, Timestamp};
+use mainstay_messages::{Error, Result, Signal, Timestamp};
 
 use super::{Ask, Draft, Flight, Standing, State, Wake};
 use crate::call::CallId;
@@ -139,19 +139,18 @@ impl State {
         if self.ended().is_some() || !killing {
             return Outcome::Ignore { call: None, why: "the answer is not needed" };
         }
-        let exit = match result {
+        let mut draft = self.draft(now);
+        match result {
             Ok(TaskKnowledge::Known(task)) => match task.status {
-                TaskStatus::Exited(exit) => exit,
-                TaskStatus::Created | TaskStatus::Running => {
+                TaskStatus::Exited(exit) => draft.latch(exit),
+                TaskStatus::Created | TaskStatus::Running | TaskStatus::Paused => {
                     return Outcome::Ignore { call: None, why: "it has not ended" };
                 }
             },
-            Ok(TaskKnowledge::NotKnown) => Exit::unknown(UnknownReason::NotKnownToShim, now.wall),
-            Ok(TaskKnowledge::ShimGone) => Exit::unknown(UnknownReason::ShimDied, now.wall),
+            Ok(TaskKnowledge::NotKnown) => draft.lost(UnknownReason::NotKnownToShim),
+            Ok(TaskKnowledge::ShimGone) => draft.lost(UnknownReason::ShimDied),
             Err(_) => return Outcome::Ignore { call: None, why: "nobody knows" },
-        };
-        let mut draft = self.draft(now);
-        draft.latch(exit);
+        }
         draft.go_on()
     }
 
@@ -205,6 +204,7 @@ impl Draft {
             return self.kill("stop");
         }
         self.ask(Ask::Signal { exec: None, signal, scope: SignalScope::Process, cause: "stop" });
+        self.let_go_on();
         self.set_stop_deadline(self.now.mono_ms.saturating_add(grace_ms));
     }
 

@@ -3,7 +3,7 @@
 mod model;
 
 use mainstay_messages::event::What;
-use mainstay_messages::record::ContainerPhase;
+use mainstay_messages::record::{ContainerPhase, Paused};
 use proptest::prelude::*;
 
 use self::model::{Model, Move, move_strategy, recovered_strategy};
@@ -68,7 +68,13 @@ fn invariant_execs_are_bounded(model: &Model) {
     assert!(live <= EXECS_MAX && shown <= EXEC_HISTORY_MAX);
 }
 
+fn invariant_what_has_ended_does_not_stand_still(model: &Model) {
+    let record = model.rig.machine.record();
+    assert!(record.exit.is_none() || record.paused == Paused::No, "paused with an exit");
+}
+
 fn check(model: &Model) {
+    invariant_what_has_ended_does_not_stand_still(model);
     invariant_an_exit_never_changes(model);
     invariant_exit_and_phase_agree(model);
     invariant_one_terminal_fact(model);

@@ -3,8 +3,9 @@
 use mainstay_messages::container::IfRunning;
 use mainstay_messages::event::What;
 use mainstay_messages::process::UnknownReason;
+use mainstay_messages::record::Paused;
 use mainstay_messages::router::ExitReceipt;
-use mainstay_messages::spec::{ContainerSpec, ExecSpec, WindowSize};
+use mainstay_messages::spec::{ContainerSpec, ExecSpec, Resources, WindowSize};
 use mainstay_messages::supervisor::{SignalScope, TaskKnowledge, TaskState};
 use mainstay_messages::{ContainerId, Error, ExecId, Exit, ProcessIdentity, Result, Signal, Timestamp};
 
@@ -85,6 +86,20 @@ pub enum Input {
         /// Who asks.
         call: CallId,
     },
+    /// Freeze it, or let it go on.
+    Freeze {
+        /// Who asks.
+        call: CallId,
+        /// What it is to be.
+        to: Paused,
+    },
+    /// Change its limits.
+    Update {
+        /// Who asks.
+        call: CallId,
+        /// The limits that change.
+        change: Box<Resources>,
+    },
     /// A process of it ended.
     Exit {
         /// Who reports it.
@@ -106,9 +121,13 @@ pub enum Input {
     TaskDeleted(Result<()>),
     /// The shim's answer to the start of an exec: its process id.
     ExecStarted(ExecId, Result<u32>),
+    /// The shim's answer to a freeze, or to its end.
+    Frozen(Paused, Result<()>),
+    /// The shim's answer to a change of limits.
+    Updated(Box<Resources>, Result<()>),
     /// The answer to a query about PID 1 or an exec.
     Queried(Option<ExecId>, Result<TaskKnowledge>),
-    /// What the journal says about execs of earlier actors.
+    /// What the journal says about what earlier actors did.
     JournalSearched(Result<ExecLore>),
     /// A timer.
     Woke(Wake),
@@ -131,13 +150,25 @@ pub enum Knowledge {
     Unreachable(String),
 }
 
-/// What the journal says about the execs of a container.
+/// What the journal says about a container's PID 1 and its execs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecLore {
     /// Those that were started and have no terminal fact: when, and their process id.
     pub open: Vec<(ExecId, Timestamp, Option<u32>)>,
     /// Those that have one.
     pub ended: Vec<ExecId>,
+    /// Whether PID 1 was told to run.
+    pub start: StartLore,
+}
+
+/// Whether PID 1 of a container was told to run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StartLore {
+    /// It was not.
+    #[default]
+    NotTold,
+    /// It was, and so may have run.
+    Told,
 }
 
 /// A timer, with what it was set for.
@@ -208,6 +239,8 @@ pub enum Effect {
     Retire {
         /// Whom to answer then.
         calls: Vec<CallId>,
+        /// Who asked for it to be made, and why it could not be, whether the write worked or not.
+        failed: Option<(Vec<CallId>, Error)>,
     },
     /// It never came to be: the router is told, then the calls are answered with this error, or with that of
     /// the store when there is none.
@@ -255,6 +288,10 @@ pub enum Ask {
     },
     /// The journal: what became of the execs of earlier actors?
     SearchJournal,
+    /// The shim: freeze it, or let it go on.
+    Freeze(Paused),
+    /// The shim: change its limits to these.
+    Update(Box<Resources>),
 }
 
 /// What is passed on to the supervisor.

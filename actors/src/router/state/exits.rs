@@ -4,14 +4,14 @@
 //!                    registered ──────────────────────────────► deliver
 //!  exit ─► known? ── torn down, or unclaimed before ──────────► absorb
 //!                    neither ─► park ── registered by then ───► deliver
-//!                                 └──── deadline ─► ask ─ known ──────► park on
-//!                                                       └ not known ──► unclaimed
+//!                                 └──── deadline ─► ask ─ runs, or no answer ──► park on
+//!                                                       └ ended, or not known ──► unclaimed
 //! ```
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use mainstay_messages::router::TaskKey;
-use mainstay_messages::supervisor::TaskKnowledge;
+use mainstay_messages::supervisor::{TaskKnowledge, TaskStatus};
 use mainstay_messages::{ContainerId, Exit, Result};
 
 /// The most exits that wait for their containers.
@@ -33,7 +33,8 @@ const REMEMBERED_MAX: usize = 4_096;
 /// 3. No parked exit is remembered as unclaimed, and none is of a container with a tombstone.
 #[derive(Clone, Debug, Default)]
 pub struct Exits {
-    parked: HashMap<TaskKey, Parked>,
+    /// In an order that does not depend on chance, so that a simulation can be repeated.
+    parked: BTreeMap<TaskKey, Parked>,
     tombstones: HashSet<ContainerId>,
     /// The same ids with the time of their end, the oldest first.
     tombstone_order: VecDeque<(u64, ContainerId)>,
@@ -187,16 +188,18 @@ impl Exits {
         let Some(parked) = self.parked.get_mut(task).filter(|parked| parked.stage == Stage::Asking) else {
             return Verdict::Settled;
         };
-        match answer {
-            Ok(TaskKnowledge::NotKnown | TaskKnowledge::ShimGone) => {
-                parked.stage = Stage::Writing;
-                Verdict::Unclaimed(parked.exit.clone())
-            }
-            Ok(TaskKnowledge::Known(_)) | Err(_) => {
-                parked.wait_on(now_ms);
-                Verdict::Keep
-            }
+        let may_run = match answer {
+            Ok(TaskKnowledge::Known(task)) => !matches!(task.status, TaskStatus::Exited(_)),
+            Ok(TaskKnowledge::NotKnown | TaskKnowledge::ShimGone) => false,
+            Err(_) => true,
+        };
+        if may_run {
+            parked.wait_on(now_ms);
+            return Verdict::Keep;
         }
+        // That it has ended is what was reported: whoever it belonged to is not there.
+        parked.stage = Stage::Writing;
+        Verdict::Unclaimed(parked.exit.clone())
     }
 
     /// The fact that nobody claims it is durable, or could not be written.

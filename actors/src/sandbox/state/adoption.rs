@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | Starting | undone in any case: nobody waits for it any more | | |
 //! | Ready | Ready | NotReady | Unknown, and looked for again |
+//! | NotReady, never Ready | undone: an earlier actor was at it | | |
 //! | NotReady, Unknown | as it was | as it was | as it was, and looked for again |
 //! | Stopping, Removing | goes on | goes on | goes on |
 //! | Stopped | not looked for | | |
@@ -75,6 +76,12 @@ impl State {
             (SandboxPhase::Starting, _) => {
                 draft.tell_all(&Knowledge::NotKnown(how.reason()));
                 draft.undo("the runtime ended while it was being made".to_owned());
+            }
+            // Without a shim in its record it never was Ready: its start was being undone.
+            (SandboxPhase::NotReady, None) => {
+                let reason = self.record.reason.clone();
+                draft.tell_all(&Knowledge::NotKnown(how.reason()));
+                draft.undo(reason.unwrap_or_else(|| "its start failed".to_owned()));
             }
             (SandboxPhase::Stopped, _) => {
                 draft.next.adoption = Adoption::Settled;

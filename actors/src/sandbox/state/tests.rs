@@ -138,6 +138,9 @@ impl Model {
             Effect::Tell(_) | Effect::Note(_) => {}
             Effect::Wake { after_ms, input } => self.wakes.push((self.now_ms + after_ms, input)),
             Effect::Again(input) => self.rig.queue.push_back(input),
+            Effect::LaunchUnwritten => {
+                self.rig.queue.push_back(Input::Launched(Err(Error::unavailable("the store", "no space"))));
+            }
             Effect::Retire { runners, content, .. } => {
                 self.answered(runners);
                 self.answered(content);

@@ -99,6 +99,8 @@ pub enum Effect {
     Note(What),
     /// Feed an input back, after everything else.
     Again(Input),
+    /// The shim runs and that could not be written: the launch comes to the store's error.
+    LaunchUnwritten,
     /// It is gone: readers and the router are told, then calls are answered. Only if the write worked; else
     /// they are answered with the store's error.
     Retire {

@@ -3,9 +3,10 @@
 use mainstay_messages::admin::{
     ContainerStats, IfRunning, Object, Reference, Request, Response, VersionInfo,
 };
+use mainstay_messages::audit::{Finding, Repair};
 use mainstay_messages::event::Event;
 use mainstay_messages::record::{ContainerSnapshot, SandboxSnapshot};
-use mainstay_messages::spec::WindowSize;
+use mainstay_messages::spec::{Resources, WindowSize};
 use mainstay_messages::{
     ContainerId, ContainerSpec, Error, ExecId, Exit, Result, SandboxId, SandboxSpec, Signal,
 };
@@ -87,6 +88,24 @@ impl Client {
         answer!(self.call(request).await?, "RemoveContainer", Response::Done => ())
     }
 
+    /// Freezes a container.
+    pub async fn pause_container(&self, container: Reference) -> Result<()> {
+        let request = Request::PauseContainer { container };
+        answer!(self.call(request).await?, "PauseContainer", Response::Done => ())
+    }
+
+    /// Lets a paused container go on.
+    pub async fn resume_container(&self, container: Reference) -> Result<()> {
+        let request = Request::ResumeContainer { container };
+        answer!(self.call(request).await?, "ResumeContainer", Response::Done => ())
+    }
+
+    /// Changes limits of a container that runs.
+    pub async fn update_container(&self, container: Reference, change: Resources) -> Result<()> {
+        let request = Request::UpdateContainer { container, change: Box::new(change) };
+        answer!(self.call(request).await?, "UpdateContainer", Response::Done => ())
+    }
+
     /// All containers.
     pub async fn list_containers(&self) -> Result<Vec<ContainerSnapshot>> {
         answer!(self.call(Request::ListContainers).await?, "ListContainers", Response::Containers(list) => list)
@@ -132,5 +151,10 @@ impl Client {
     pub async fn kill_exec(&self, container: Reference, exec: ExecId, signal: Signal) -> Result<()> {
         let request = Request::KillExec { container, exec, signal };
         answer!(self.call(request).await?, "KillExec", Response::Done => ())
+    }
+
+    /// Compares what the machine has with what the daemon believes, and cleans up where that is asked for.
+    pub async fn audit(&self, repair: Repair) -> Result<Vec<Finding>> {
+        answer!(self.call(Request::Audit { repair }).await?, "Audit", Response::Findings(list) => list)
     }
 }

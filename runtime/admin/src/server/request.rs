@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use mainstay_messages::admin::{End, Input, Request, Response, ServerBody, ServerFrame, StreamRequest};
+use mainstay_messages::audit::Repair;
 use mainstay_messages::{Error, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -38,7 +39,8 @@ pub(crate) fn kind_of_call(request: &Request) -> Kind {
         | Request::Inspect { .. }
         | Request::Wait { .. }
         | Request::Stats { .. }
-        | Request::Explain { .. } => Kind::Question,
+        | Request::Explain { .. }
+        | Request::Audit { repair: Repair::No } => Kind::Question,
         Request::RunSandbox(_)
         | Request::StopSandbox { .. }
         | Request::RemoveSandbox { .. }
@@ -49,7 +51,11 @@ pub(crate) fn kind_of_call(request: &Request) -> Kind {
         | Request::RemoveContainer { .. }
         | Request::ReopenLog { .. }
         | Request::Resize { .. }
-        | Request::KillExec { .. } => Kind::Operation,
+        | Request::KillExec { .. }
+        | Request::Audit { repair: Repair::Yes }
+        | Request::PauseContainer { .. }
+        | Request::ResumeContainer { .. }
+        | Request::UpdateContainer { .. } => Kind::Operation,
     }
 }
 

@@ -1,14 +1,17 @@
 //! The flags that describe a container, an exec or a pod. The specs that they make are in `spec`.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use mainstay_messages::admin::Reference;
-use mainstay_messages::spec::{Mount, NewPrivileges, Rlimit, Seccomp};
+use mainstay_messages::spec::{
+    Device, DeviceRule, HostEntry, HugepageLimit, Mount, NewPrivileges, Rlimit, Seccomp,
+};
 use mainstay_messages::{Name, Signal};
 
-use super::parse::{self, Variable};
+use super::parse::{self, DiskRate, Variable};
 use super::reference;
 
 /// What `run --help` says at its end.
@@ -58,6 +61,9 @@ pub struct CreateArguments {
     /// The pod to put it into; one of its own, named like it, when not given
     #[arg(long, value_parser = reference, conflicts_with = "SandboxArguments")]
     pub pod: Option<Reference>,
+    /// A container of the pod whose processes it sees, and with whose end it ends
+    #[arg(long, value_name = "CONTAINER", value_parser = reference, requires = "pod")]
+    pub pid_of: Option<Reference>,
     /// Its name; a made-up one when not given
     #[arg(long)]
     pub name: Option<Name>,
@@ -142,6 +148,21 @@ pub struct SandboxArguments {
     /// Whose processes are seen: its own, those of the whole pod, or the host's
     #[arg(long, value_enum, value_name = "container|pod|host", hide_possible_values = true)]
     pub pid: Option<PidName>,
+    /// A kernel parameter of its network or IPC
+    #[arg(long = "sysctl", value_name = "NAME=VALUE", value_parser = parse::sysctl)]
+    pub sysctls: Vec<(String, String)>,
+    /// A name server
+    #[arg(long, value_name = "ADDRESS", help_heading = "Names")]
+    pub dns: Vec<IpAddr>,
+    /// A domain that short names are looked up in
+    #[arg(long, value_name = "DOMAIN", help_heading = "Names")]
+    pub dns_search: Vec<String>,
+    /// An option of the resolver, as in ndots:2
+    #[arg(long, value_name = "OPTION", help_heading = "Names")]
+    pub dns_option: Vec<String>,
+    /// A name with a fixed address
+    #[arg(long, value_name = "NAME:ADDRESS", value_parser = parse::host, help_heading = "Names")]
+    pub add_host: Vec<HostEntry>,
 }
 
 /// A network, as a flag names it.
@@ -169,10 +190,41 @@ pub enum PidName {
 #[derive(Debug, Default, Args)]
 pub struct ResourceArguments {
     /// The most memory, as in 64m or 1.5g
-    #[arg(short, long, value_name = "SIZE", value_parser = parse::size, help_heading = "Limits")]
+    #[arg(
+        short,
+        long,
+        value_name = "SIZE",
+        value_parser = parse::size_or_unlimited,
+        allow_negative_numbers = true,
+        help_heading = "Limits"
+    )]
     pub memory: Option<u64>,
+    /// The most memory and swap together; needs --memory
+    #[arg(
+        long,
+        value_name = "SIZE",
+        value_parser = parse::size_or_unlimited,
+        allow_negative_numbers = true,
+        help_heading = "Limits"
+    )]
+    pub memory_swap: Option<u64>,
+    /// Memory that is left to it when memory is short
+    #[arg(
+        long,
+        value_name = "SIZE",
+        value_parser = parse::size_or_unlimited,
+        allow_negative_numbers = true,
+        help_heading = "Limits"
+    )]
+    pub memory_reservation: Option<u64>,
     /// The most CPU time, in CPUs, as in 1.5
-    #[arg(long, value_name = "N", value_parser = parse::cpus, help_heading = "Limits")]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = parse::cpus_or_unlimited,
+        allow_negative_numbers = true,
+        help_heading = "Limits"
+    )]
     pub cpus: Option<u64>,
     /// The weight when CPU time is short; 1024 is usual
     #[arg(long, value_name = "N", value_parser = parse::number, help_heading = "Limits")]
@@ -184,8 +236,40 @@ pub struct ResourceArguments {
     #[arg(long, value_name = "LIST", help_heading = "Limits")]
     pub cpuset_mems: Option<String>,
     /// The most processes and threads
-    #[arg(long, value_name = "N", value_parser = parse::number, help_heading = "Limits")]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = parse::count_or_unlimited,
+        allow_negative_numbers = true,
+        help_heading = "Limits"
+    )]
     pub pids_limit: Option<u64>,
+    /// The most memory in huge pages of a size, as in 2MB=64m
+    #[arg(
+        long = "hugepages",
+        value_name = "SIZE=BYTES",
+        value_parser = parse::hugepages,
+        help_heading = "Limits"
+    )]
+    pub hugepages: Vec<HugepageLimit>,
+    /// The weight when a disk is busy, 10 to 1000
+    #[arg(long, value_name = "N", help_heading = "Limits")]
+    pub blkio_weight: Option<u16>,
+    /// The same for one disk
+    #[arg(long, value_name = "DISK:N", value_parser = parse::disk_weight, help_heading = "Limits")]
+    pub blkio_weight_device: Vec<(PathBuf, u16)>,
+    /// The most bytes a second that are read from a disk
+    #[arg(long, value_name = "DISK:SIZE", value_parser = parse::disk_bytes, help_heading = "Limits")]
+    pub device_read_bps: Vec<DiskRate>,
+    /// The most bytes a second that are written to a disk
+    #[arg(long, value_name = "DISK:SIZE", value_parser = parse::disk_bytes, help_heading = "Limits")]
+    pub device_write_bps: Vec<DiskRate>,
+    /// The most reads a second from a disk
+    #[arg(long, value_name = "DISK:N", value_parser = parse::disk_number, help_heading = "Limits")]
+    pub device_read_iops: Vec<DiskRate>,
+    /// The most writes a second to a disk
+    #[arg(long, value_name = "DISK:N", value_parser = parse::disk_number, help_heading = "Limits")]
+    pub device_write_iops: Vec<DiskRate>,
 }
 
 /// Root file system and mounts.
@@ -200,11 +284,11 @@ pub struct FileArguments {
     /// The root cannot be written to
     #[arg(long, help_heading = "Files")]
     pub read_only: bool,
-    /// A file or directory of the host to mount
+    /// A file or directory of the host to mount; options: ro, private, slave, shared
     #[arg(
         short = 'v',
         long = "volume",
-        value_name = "SOURCE:TARGET[:ro]",
+        value_name = "SOURCE:TARGET[:OPTIONS]",
         value_parser = parse::volume,
         help_heading = "Files"
     )]
@@ -217,6 +301,22 @@ pub struct FileArguments {
         help_heading = "Files"
     )]
     pub tmpfs: Vec<Mount>,
+    /// A device of the host
+    #[arg(
+        long = "device",
+        value_name = "SOURCE[:TARGET[:rwm]]",
+        value_parser = parse::device,
+        help_heading = "Files"
+    )]
+    pub devices: Vec<Device>,
+    /// Devices that it may use, as in 'c 10:* rw'
+    #[arg(
+        long = "device-cgroup-rule",
+        value_name = "RULE",
+        value_parser = parse::device_rule,
+        help_heading = "Files"
+    )]
+    pub device_rules: Vec<DeviceRule>,
 }
 
 /// What a container may do.
@@ -231,16 +331,36 @@ pub struct SecurityArguments {
     /// A capability to take away, or ALL
     #[arg(long = "cap-drop", value_name = "CAP", value_parser = parse::capability, help_heading = "Security")]
     pub capabilities_drop: Vec<String>,
-    /// seccomp=unconfined, seccomp=default or no-new-privileges
+    /// seccomp=default, seccomp=unconfined, seccomp=FILE (a profile as Docker's or OCI's), no-new-privileges
     #[arg(long = "security-opt", value_name = "OPTION", value_parser = security_option, help_heading = "Security")]
     pub options: Vec<SecurityOption>,
+    /// Where supplementary groups come from: also from the container's /etc/group, or from --group-add alone
+    #[arg(
+        long,
+        value_enum,
+        value_name = "merge|strict",
+        hide_possible_values = true,
+        help_heading = "Security"
+    )]
+    pub supplementary_groups: Option<GroupsName>,
+}
+
+/// Where supplementary groups come from, as a flag names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GroupsName {
+    /// From the flags and the container's own files.
+    Merge,
+    /// From the flags.
+    Strict,
 }
 
 /// A value of `--security-opt`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecurityOption {
     /// The system call filter.
     Seccomp(Seccomp),
+    /// The same, in a file.
+    SeccompFile(PathBuf),
     /// Gaining rights by executing a file.
     NewPrivileges(NewPrivileges),
 }
@@ -267,6 +387,12 @@ fn security_option(text: &str) -> Result<SecurityOption, String> {
             Ok(SecurityOption::NewPrivileges(NewPrivileges::Forbidden))
         }
         "no-new-privileges=false" => Ok(SecurityOption::NewPrivileges(NewPrivileges::Allowed)),
-        _ => Err("expected seccomp=unconfined, seccomp=default or no-new-privileges".to_owned()),
+        _ => match text.strip_prefix("seccomp=").filter(|file| !file.is_empty()) {
+            Some(file) => Ok(SecurityOption::SeccompFile(file.into())),
+            None => {
+                Err("expected seccomp=default, seccomp=unconfined, seccomp=FILE or no-new-privileges"
+                    .to_owned())
+            }
+        },
     }
 }

@@ -69,6 +69,13 @@ pub enum Command {
     Stop(StopArguments),
     /// Send a signal to containers
     Kill(KillArguments),
+    /// Freeze all processes of running containers
+    Pause(Containers),
+    /// Let paused containers go on
+    #[command(visible_alias = "unpause")]
+    Resume(Containers),
+    /// Change limits of running containers; `unlimited` lifts one
+    Update(UpdateArguments),
     /// Remove containers and pods
     Rm(RemoveArguments),
     /// Run another command in a running container
@@ -95,6 +102,8 @@ pub enum Command {
     Events(EventsArguments),
     /// Print the life of one pod or container, as it happened
     Explain(ExplainArguments),
+    /// Compare what this machine has with what the daemon believes: leaks and ghosts by name; exit status 1 if any
+    Audit(AuditArguments),
     /// Serve the admin socket until told to stop
     Daemon,
     /// Print or check a configuration
@@ -153,6 +162,17 @@ pub struct KillArguments {
     pub containers: Containers,
 }
 
+/// Of `update`.
+#[derive(Debug, Args)]
+pub struct UpdateArguments {
+    /// The limits that change.
+    #[command(flatten)]
+    pub resources: container::ResourceArguments,
+    /// Whose limits.
+    #[command(flatten)]
+    pub containers: Containers,
+}
+
 /// Of `rm`.
 #[derive(Debug, Args)]
 pub struct RemoveArguments {
@@ -196,6 +216,7 @@ pub struct ListPodsArguments {
 
 /// A command on pods.
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "there is one, made once, and clap needs it unboxed")]
 pub enum PodCommand {
     /// Run a pod that containers can be put into
     Run(PodRunArguments),
@@ -294,6 +315,14 @@ pub struct ExplainArguments {
     /// The pod or container; one that is gone by its whole id
     #[arg(value_name = "ID", value_parser = reference)]
     pub object: Reference,
+}
+
+/// Of `audit`.
+#[derive(Debug, Args)]
+pub struct AuditArguments {
+    /// Clean up what is found; exit status 0 when all of it could be
+    #[arg(long)]
+    pub repair: bool,
 }
 
 /// A command on the configuration.

@@ -6,7 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use mainstay_messages::Timestamp;
-use mainstay_messages::spec::{Access, Mount, MountSource, RLIMIT_NAMES, Rlimit};
+use mainstay_messages::spec::{Access, Mount, Propagation, RLIMIT_NAMES, Rlimit};
+
+mod settings;
+
+pub use settings::*;
 
 /// The most CPUs that `--cpus` takes; far above any machine, far below what overflows.
 const CPUS_MAX: u64 = 1_000_000;
@@ -186,19 +190,35 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     year * 365 + leap_days + (153 * month_from_march + 2) / 5 + day - 1 - DAYS_FROM_0000_03_01_TO_1970
 }
 
-/// `SOURCE:TARGET[:ro|rw]`. A relative source is made absolute by the caller.
+/// `SOURCE:TARGET[:OPTIONS]`, options being `ro` (all the way down, so that `rro` is the same), `rw`, `private`, `slave` and
+/// `shared`. A relative source is made absolute by the caller.
 pub fn volume(text: &str) -> Result<Mount, String> {
-    let expected = || "expected SOURCE:TARGET or SOURCE:TARGET:ro, as in /srv/data:/data:ro".to_owned();
+    let expected = || {
+        "expected SOURCE:TARGET or SOURCE:TARGET:OPTIONS with ro, rw, private, slave or shared, as in \
+         /srv/data:/data:ro"
+            .to_owned()
+    };
     let parts: Vec<&str> = text.split(':').collect();
-    let (source, target, access) = match parts[..] {
-        [source, target] | [source, target, "rw"] => (source, target, Access::ReadWrite),
-        [source, target, "ro"] => (source, target, Access::ReadOnly),
+    let (source, target, options) = match parts[..] {
+        [source, target] => (source, target, ""),
+        [source, target, options] if !options.is_empty() => (source, target, options),
         _ => return Err(expected()),
     };
     if source.is_empty() || !target.starts_with('/') {
         return Err(format!("{}; the target is an absolute path", expected()));
     }
-    Ok(Mount { target: target.into(), source: MountSource::Bind { path: source.into() }, access })
+    let mut mount = Mount::bind(source, target, Access::ReadWrite);
+    for option in options.split(',').filter(|_| !options.is_empty()) {
+        match option {
+            "rw" => mount.access = Access::ReadWrite,
+            "ro" | "rro" => mount.access = Access::ReadOnly,
+            "private" | "rprivate" => mount.propagation = Propagation::Private,
+            "slave" | "rslave" => mount.propagation = Propagation::Slave,
+            "shared" | "rshared" => mount.propagation = Propagation::Shared,
+            _ => return Err(expected()),
+        }
+    }
+    Ok(mount)
 }
 
 /// `TARGET[:size=SIZE][:ro]`, as in `/tmp:size=64m`.
@@ -215,7 +235,7 @@ pub fn tmpfs(text: &str) -> Result<Mount, String> {
             _ => return Err(expected()),
         }
     }
-    Ok(Mount { target, source: MountSource::Tmpfs { size_bytes }, access })
+    Ok(Mount { access, ..Mount::tmpfs(target, size_bytes) })
 }
 
 /// `NAME=SOFT[:HARD]`, as in `nofile=1024:4096`; `unlimited` and `-1` are no limit.

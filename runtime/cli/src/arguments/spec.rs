@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mainstay_messages::spec::{
-    Access, Mount, MountSource, Network, PidMode, Privilege, ProcessSpec, Resources, Rootfs, Security, Stdin,
-    Terminal, WindowSize,
+    Access, BlockDeviceLimit, BlockIo, Mount, MountSource, NameLookup, Network, PidMode, Privilege,
+    ProcessSpec, Resources, Rootfs, Seccomp, Security, Stdin, SupplementaryGroups, Terminal, WindowSize,
 };
 use mainstay_messages::{ContainerSpec, ExecSpec, Name, SandboxSpec};
 
 use super::container::{
-    CreateArguments, ExecArguments, FileArguments, NetworkName, PidName, ProcessArguments, ResourceArguments,
-    SandboxArguments, SecurityArguments, SecurityOption,
+    CreateArguments, ExecArguments, FileArguments, GroupsName, NetworkName, PidName, ProcessArguments,
+    ResourceArguments, SandboxArguments, SecurityArguments, SecurityOption,
 };
 
 /// What specs need from the machine.
@@ -23,6 +23,8 @@ pub struct Surroundings<'a> {
     pub window: WindowSize,
     /// Makes a path absolute.
     pub absolute: &'a dyn Fn(&Path) -> PathBuf,
+    /// The system call profile that a flag names, as its file has it.
+    pub seccomp_profile: Option<String>,
 }
 
 impl CreateArguments {
@@ -33,11 +35,12 @@ impl CreateArguments {
             rootfs: self.files.rootfs(absolute),
             mounts: self.files.mounts(absolute),
             resources: self.resources.resources(),
-            security: self.security.security(if self.files.read_only {
-                Access::ReadOnly
-            } else {
-                Access::ReadWrite
-            }),
+            security: self.security.security(
+                if self.files.read_only { Access::ReadOnly } else { Access::ReadWrite },
+                surroundings.seccomp_profile.as_deref(),
+            ),
+            devices: self.files.devices.clone(),
+            device_rules: self.files.device_rules.clone(),
             stdin: if self.process.interactive { stdin } else { Stdin::Null },
             stop_signal: self.end.stop_signal,
             stop_grace_ms: self.end.stop_timeout.map(millis),
@@ -79,6 +82,13 @@ impl SandboxArguments {
                 Some(PidName::Pod) => PidMode::Pod,
                 Some(PidName::Host) => PidMode::Host,
             },
+            sysctls: self.sysctls.iter().cloned().collect(),
+            names: NameLookup {
+                servers: self.dns.clone(),
+                searches: self.dns_search.clone(),
+                options: self.dns_option.clone(),
+                hosts: self.add_host.clone(),
+            },
             ..SandboxSpec::new(name)
         }
     }
@@ -107,7 +117,40 @@ impl ResourceArguments {
             cpuset_cpus: self.cpuset_cpus.clone(),
             cpuset_mems: self.cpuset_mems.clone(),
             pids: self.pids_limit,
+            memory_swap_bytes: self.memory_swap,
+            memory_reservation_bytes: self.memory_reservation,
+            hugepages: self.hugepages.clone(),
+            block_io: BlockIo { weight: self.blkio_weight, devices: self.disks() },
         }
+    }
+
+    /// One entry for each disk that a flag names, in the order of the flags.
+    fn disks(&self) -> Vec<BlockDeviceLimit> {
+        let mut disks: Vec<BlockDeviceLimit> = Vec::new();
+        let mut disk = |path: &Path, set: &dyn Fn(&mut BlockDeviceLimit)| {
+            let known = disks.iter().position(|disk| disk.path == path);
+            let index = known.unwrap_or_else(|| {
+                disks.push(BlockDeviceLimit::new(path));
+                disks.len() - 1
+            });
+            set(&mut disks[index]);
+        };
+        for (path, weight) in &self.blkio_weight_device {
+            disk(path, &|disk| disk.weight = Some(*weight));
+        }
+        for (path, rate) in &self.device_read_bps {
+            disk(path, &|disk| disk.read_bps = Some(*rate));
+        }
+        for (path, rate) in &self.device_write_bps {
+            disk(path, &|disk| disk.write_bps = Some(*rate));
+        }
+        for (path, rate) in &self.device_read_iops {
+            disk(path, &|disk| disk.read_iops = Some(*rate));
+        }
+        for (path, rate) in &self.device_write_iops {
+            disk(path, &|disk| disk.write_iops = Some(*rate));
+        }
+        disks
     }
 }
 
@@ -133,18 +176,33 @@ impl FileArguments {
 }
 
 impl SecurityArguments {
-    fn security(&self, root: Access) -> Security {
+    /// The file with the system call profile, if a flag names one.
+    pub fn seccomp_file(&self) -> Option<&Path> {
+        self.options.iter().rev().find_map(|option| match option {
+            SecurityOption::SeccompFile(path) => Some(path.as_path()),
+            SecurityOption::Seccomp(_) | SecurityOption::NewPrivileges(_) => None,
+        })
+    }
+
+    fn security(&self, root: Access, profile: Option<&str>) -> Security {
         let mut security = Security {
             privilege: if self.privileged { Privilege::Privileged } else { Privilege::Confined },
             capabilities_add: self.capabilities_add.clone(),
             capabilities_drop: self.capabilities_drop.clone(),
             root,
+            supplementary_groups: match self.supplementary_groups {
+                None | Some(GroupsName::Merge) => SupplementaryGroups::Merge,
+                Some(GroupsName::Strict) => SupplementaryGroups::Strict,
+            },
             ..Security::default()
         };
         for option in &self.options {
-            match *option {
-                SecurityOption::Seccomp(seccomp) => security.seccomp = seccomp,
-                SecurityOption::NewPrivileges(rule) => security.new_privileges = rule,
+            match option {
+                SecurityOption::Seccomp(seccomp) => security.seccomp = seccomp.clone(),
+                SecurityOption::SeccompFile(_) => {
+                    security.seccomp = Seccomp::Profile { json: profile.unwrap_or_default().to_owned() };
+                }
+                SecurityOption::NewPrivileges(rule) => security.new_privileges = *rule,
             }
         }
         security

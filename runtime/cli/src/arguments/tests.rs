@@ -3,8 +3,8 @@
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 use mainstay_messages::spec::{
-    Access, MountSource, Network, NewPrivileges, PidMode, Privilege, Rootfs, Seccomp, Stdin, Terminal,
-    WindowSize,
+    Access, BlockDeviceLimit, Device, HostEntry, HugepageLimit, MountSource, NameLookup, Network,
+    NewPrivileges, PidMode, Privilege, Rootfs, Seccomp, Stdin, SupplementaryGroups, Terminal, WindowSize,
 };
 use mainstay_messages::{ContainerSpec, ExecSpec, SandboxSpec};
 use rstest::rstest;
@@ -29,6 +29,7 @@ fn surroundings(env: &[Variable]) -> Surroundings<'static> {
         environment: parse::environment(env.to_vec(), |key| (key == "OWN").then(|| "mine".to_owned())),
         window: WINDOW,
         absolute: &|path| std::path::Path::new("/here").join(path),
+        seccomp_profile: Some("{}".to_owned()),
     }
 }
 
@@ -88,11 +89,13 @@ fn the_command_tree_is_sound() {
             target: "/tmp".into(),
             source: MountSource::Tmpfs { size_bytes: Some(1 << 20) },
             access: Access::ReadWrite,
+            propagation: Default::default(),
         },
         mainstay_messages::spec::Mount {
             target: "/data".into(),
             source: MountSource::Bind { path: "/here/data".into() },
             access: Access::ReadOnly,
+            propagation: Default::default(),
         },
     ];
 }))]
@@ -112,6 +115,24 @@ fn the_command_tree_is_sound() {
     s.stop_grace_ms = Some(1_500);
     s.labels = [("a".to_owned(), "b".to_owned())].into();
 }))]
+#[case("--memory 8m --memory-swap unlimited --memory-reservation 4m --hugepages 2MB=4m cmd", expected(|s| {
+    s.resources.memory_bytes = Some(8 << 20);
+    s.resources.memory_swap_bytes = Some(u64::MAX);
+    s.resources.memory_reservation_bytes = Some(4 << 20);
+    s.resources.hugepages = vec![HugepageLimit { page_size: "2MB".into(), bytes: 4 << 20 }];
+}))]
+#[case("--blkio-weight 50 --device-read-bps /dev/a:1m --device-write-iops /dev/b:7 --device-read-iops /dev/a:9 cmd", expected(|s| {
+    s.resources.block_io.weight = Some(50);
+    s.resources.block_io.devices = vec![
+        BlockDeviceLimit { read_bps: Some(1 << 20), read_iops: Some(9), ..BlockDeviceLimit::new("/dev/a") },
+        BlockDeviceLimit { write_iops: Some(7), ..BlockDeviceLimit::new("/dev/b") },
+    ];
+}))]
+#[case("--device /dev/fuse:rw --security-opt seccomp=profile.json --supplementary-groups strict cmd", expected(|s| {
+    s.devices = vec![Device { path: "/dev/fuse".into(), target: None, access: "rw".into() }];
+    s.security.seccomp = Seccomp::Profile { json: "{}".into() };
+    s.security.supplementary_groups = SupplementaryGroups::Strict;
+}))]
 fn run_makes_the_spec(#[case] line: &str, #[case] spec: ContainerSpec) {
     assert_eq!(run_specs(line).0, spec);
     assert_eq!(spec.check(), Ok(()));
@@ -129,6 +150,20 @@ fn run_makes_a_pod_of_its_own(
 ) {
     let hostname = hostname.map(Into::into);
     assert_eq!(run_specs(line).1, SandboxSpec { network, pid, hostname, ..SandboxSpec::new(name()) });
+}
+
+#[test]
+fn run_says_how_the_pod_looks_up_names() {
+    let line = "--sysctl net.core.somaxconn=9 --dns 10.0.0.1 --dns-search a.b --dns-option ndots:2 --add-host db:10.0.0.7 cmd";
+    let spec = run_specs(line).1;
+    assert_eq!(spec.sysctls, [("net.core.somaxconn".to_owned(), "9".to_owned())].into());
+    let names = NameLookup {
+        servers: vec!["10.0.0.1".parse().expect("good")],
+        searches: vec!["a.b".into()],
+        options: vec!["ndots:2".into()],
+        hosts: vec![HostEntry { name: "db".into(), address: "10.0.0.7".parse().expect("good") }],
+    };
+    assert_eq!((spec.names.clone(), spec.check()), (names, Ok(())));
 }
 
 #[rstest]
@@ -161,6 +196,10 @@ fn exec_makes_the_spec(#[case] line: &str) {
 #[case("run --name a/b cmd", ErrorKind::ValueValidation)]
 #[case("run --network bridge cmd", ErrorKind::InvalidValue)]
 #[case("exec web", ErrorKind::MissingRequiredArgument)]
+#[case("update --memory 1g", ErrorKind::MissingRequiredArgument)]
+#[case("run --pid-of c cmd", ErrorKind::MissingRequiredArgument)]
+#[case("run --device fuse cmd", ErrorKind::ValueValidation)]
+#[case("run --dns x cmd", ErrorKind::ValueValidation)]
 #[case("stop", ErrorKind::MissingRequiredArgument)]
 #[case("kill -s BLA web", ErrorKind::ValueValidation)]
 #[case("events --since x", ErrorKind::ValueValidation)]
@@ -181,6 +220,11 @@ fn refuses(#[case] line: &str, #[case] kind: ErrorKind) {
 #[case("stop --timeout 500ms a")]
 #[case("stop --time 3 a")]
 #[case("kill a")]
+#[case("pause a b")]
+#[case("resume a")]
+#[case("unpause a")]
+#[case("update --memory unlimited --cpus -1 a b")]
+#[case("create --pod p --pid-of c cmd")]
 #[case("rm -f a b")]
 #[case("pod run web --memory 1g")]
 #[case("pod stop -t 0 web")]

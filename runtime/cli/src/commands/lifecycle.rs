@@ -1,4 +1,4 @@
-//! `start`, `stop`, `kill`, `rm` and `wait`: one request for each object, all at the same time, each with its
+//! `start`, `stop`, `kill`, `pause`, `resume`, `update`, `rm` and `wait`: one request for each object, all at the same time, each with its
 //! own outcome.
 
 use std::process::ExitCode;
@@ -8,12 +8,13 @@ use mainstay_admin::Client;
 use mainstay_messages::admin::{IfRunning, Object, Reference};
 use mainstay_messages::error::Kind;
 use mainstay_messages::record::{ContainerPhase, ContainerSnapshot, SandboxSnapshot};
+use mainstay_messages::spec::Resources;
 use mainstay_messages::{ContainerId, Error, Exit};
 use serde_json::{Value, json};
 
 use super::run::OWN_POD_ANNOTATION;
 use crate::arguments::spec::millis;
-use crate::arguments::{Containers, Format, KillArguments, RemoveArguments, StopArguments};
+use crate::arguments::{Containers, Format, KillArguments, RemoveArguments, StopArguments, UpdateArguments};
 use crate::connection::Context;
 use crate::failure::{Failure, Result};
 use crate::output::{self, tell};
@@ -45,6 +46,29 @@ pub(super) async fn kill(context: &Context, arguments: KillArguments) -> Result<
     let client = context.daemon().await?;
     let kill = |container| client.kill_container(container, arguments.signal);
     each(context, arguments.containers.containers, kill).await
+}
+
+/// `mainstay pause`
+pub(super) async fn pause(context: &Context, arguments: Containers) -> Result<ExitCode> {
+    let client = context.daemon().await?;
+    each(context, arguments.containers, |container| client.pause_container(container)).await
+}
+
+/// `mainstay resume`
+pub(super) async fn resume(context: &Context, arguments: Containers) -> Result<ExitCode> {
+    let client = context.daemon().await?;
+    each(context, arguments.containers, |container| client.resume_container(container)).await
+}
+
+/// `mainstay update`
+pub(super) async fn update(context: &Context, arguments: UpdateArguments) -> Result<ExitCode> {
+    let change = arguments.resources.resources();
+    if change == Resources::default() {
+        return Err(Failure::NothingToChange);
+    }
+    let client = context.daemon().await?;
+    let update = |container| client.update_container(container, change.clone());
+    each(context, arguments.containers.containers, update).await
 }
 
 /// `mainstay rm`

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use mainstay_messages::Timestamp;
 use mainstay_messages::process::{ExitStatus, OomVerdict};
-use mainstay_messages::record::{ContainerPhase, ContainerSnapshot, SandboxSnapshot};
+use mainstay_messages::record::{ContainerPhase, ContainerSnapshot, Paused, SandboxSnapshot};
 
 use super::lifecycle::is_alive;
 use crate::arguments::{ListContainersArguments, ListPodsArguments};
@@ -88,7 +88,8 @@ fn status(container: &ContainerSnapshot, now: Timestamp) -> String {
             format!("exited ({}{why}) {}", exit.code(), age(exit.at, now))
         }
         (ContainerPhase::Running, _, Some(started_at)) => {
-            format!("running for {}", span(now.nanos_since(started_at)))
+            let paused = if record.paused == Paused::Yes { ", paused" } else { "" };
+            format!("running for {}{paused}", span(now.nanos_since(started_at)))
         }
         _ => record.phase.to_string(),
     };

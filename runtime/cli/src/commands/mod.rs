@@ -1,6 +1,7 @@
 //! The commands: each asks the daemon and shows the answer. Sessions, tables and shapes of JSON are
 //! elsewhere.
 
+mod audit;
 mod journal;
 mod lifecycle;
 mod list;
@@ -29,6 +30,9 @@ pub async fn run(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Start(arguments) => lifecycle::start(context, arguments).await,
         Command::Stop(arguments) => lifecycle::stop(context, arguments).await,
         Command::Kill(arguments) => lifecycle::kill(context, arguments).await,
+        Command::Pause(arguments) => lifecycle::pause(context, arguments).await,
+        Command::Resume(arguments) => lifecycle::resume(context, arguments).await,
+        Command::Update(arguments) => lifecycle::update(context, arguments).await,
         Command::Rm(arguments) => lifecycle::remove(context, arguments).await,
         Command::Wait(arguments) => lifecycle::wait(context, arguments).await,
         Command::Exec(arguments) => process::exec(context, &arguments).await,
@@ -41,6 +45,7 @@ pub async fn run(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Stats(arguments) => stats::stats(context, arguments).await,
         Command::Events(arguments) => journal::events(context, arguments).await,
         Command::Explain(arguments) => journal::explain(context, arguments).await,
+        Command::Audit(arguments) => audit::audit(context, &arguments).await,
         Command::Daemon => local::daemon(context).await,
         Command::Bench(command) => local::bench(context, &command).await,
         Command::Config(command) => local::config(context, command),

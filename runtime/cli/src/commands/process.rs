@@ -30,6 +30,7 @@ pub(super) async fn exec(context: &Context, arguments: &ExecArguments) -> Result
         environment: environment(&arguments.process)?,
         window: terminal::window().unwrap_or(WINDOW_DEFAULT),
         absolute: &absolute,
+        seccomp_profile: None,
     });
     spec.check()?;
     terminal_for(&arguments.process)?;

@@ -9,11 +9,15 @@
 //! could not be started stays listed, with the reason, where it was not to be removed.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 use std::process::ExitCode;
 
 use mainstay_admin::Client;
-use mainstay_messages::admin::{Attached, IfRunning, OnLag, Reference, StreamRequest};
-use mainstay_messages::spec::{Stdin, Terminal};
+use mainstay_messages::admin::{Attached, IfRunning, Object, OnLag, Reference, StreamRequest};
+use mainstay_messages::error::Kind;
+use mainstay_messages::spec::{ContainerPid, SECCOMP_PROFILE_LENGTH_MAX, Stdin, Terminal};
 use mainstay_messages::{ContainerSpec, Error, Name, SandboxSpec};
 use serde_json::json;
 
@@ -55,6 +59,7 @@ struct Wanted<'a> {
     /// What no other command has.
     request: String,
     environment: BTreeMap<String, String>,
+    seccomp_profile: Option<String>,
 }
 
 /// What becomes of the container at its end.
@@ -208,7 +213,10 @@ async fn make_named(
     signals: &mut Signals,
 ) -> Result<Made> {
     signals.check()?;
-    let (sandbox, container) = wanted.specs(name, stdin);
+    let (sandbox, mut container) = wanted.specs(name, stdin);
+    if let Some(other) = &wanted.arguments.pid_of {
+        container.pid = pid_of(client, other).await?;
+    }
     let (pod, own_pod) = match &wanted.arguments.pod {
         Some(pod) => (pod.clone(), None),
         None => {
@@ -251,7 +259,9 @@ impl<'a> Wanted<'a> {
     /// Reads what is to be read, and checks all that can be found wrong before anything is made.
     fn read(arguments: &'a CreateArguments) -> Result<Self> {
         let request = random_hex().map_err(|e| Failure::machine("random bytes for a request", e))?;
-        let wanted = Self { arguments, request, environment: environment(&arguments.process)? };
+        let environment = environment(&arguments.process)?;
+        let seccomp_profile = arguments.security.seccomp_file().map(read_profile).transpose()?;
+        let wanted = Self { arguments, request, environment, seccomp_profile };
         let name = arguments.name.clone().map_or_else(new_name, Ok)?;
         let (sandbox, container) = wanted.specs(name, Stdin::Null);
         sandbox.check()?;
@@ -264,6 +274,7 @@ impl<'a> Wanted<'a> {
             environment: self.environment.clone(),
             window: terminal::window().unwrap_or(WINDOW_DEFAULT),
             absolute: &absolute,
+            seccomp_profile: self.seccomp_profile.clone(),
         };
         let mut sandbox = self.arguments.sandbox_spec(name.clone());
         sandbox.annotations.insert(OWN_POD_ANNOTATION.to_owned(), name.to_string());
@@ -272,6 +283,27 @@ impl<'a> Wanted<'a> {
             annotations.insert(REQUEST_ANNOTATION.to_owned(), self.request.clone());
         }
         (sandbox, container)
+    }
+}
+
+/// Reads a system call profile. What is in it is for the runtime to judge.
+fn read_profile(path: &Path) -> Result<String> {
+    let failure = |reason| Failure::File { path: path.to_owned(), line: None, reason };
+    let file = File::open(path).map_err(|error| failure(error.to_string()))?;
+    let mut text = String::new();
+    // One byte more than may be: what is too large is refused by the checks.
+    let limit = SECCOMP_PROFILE_LENGTH_MAX as u64 + 1;
+    file.take(limit).read_to_string(&mut text).map_err(|error| failure(error.to_string()))?;
+    Ok(text)
+}
+
+/// The id of the container whose processes are to be seen.
+async fn pid_of(client: &Client, container: &Reference) -> Result<ContainerPid> {
+    match client.inspect(container.clone()).await? {
+        Object::Container { container, .. } => Ok(ContainerPid::Container { container: container.record.id }),
+        Object::Sandbox { .. } | Object::Exec(_) => {
+            Err(Error::not_found(Kind::Container, &container.0).into())
+        }
     }
 }
 

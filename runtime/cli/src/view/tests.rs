@@ -43,6 +43,8 @@ fn a_container_is_flat_and_its_times_are_readable() {
         "activity": null,
         "log_path": "/logs/web.log",
         "labels": {},
+        "paused": false,
+        "limits": null,
     });
     assert_eq!(view, expected);
 }

@@ -12,7 +12,7 @@ fn debian() -> UserDatabase {
 }
 
 fn resolve(database: &UserDatabase, text: &str) -> Result<(u32, u32, Vec<u32>)> {
-    let found = database.resolve(text, &User::default())?;
+    let found = database.resolve(text, &User::default(), Groups::Merge)?;
     Ok((found.uid, found.gid, found.groups))
 }
 
@@ -92,7 +92,7 @@ fn the_groups_of_the_spec_are_kept_and_the_primary_one_is_among_them() {
     spec.set_uid(1000).set_gid(1000).set_additional_gids(Some(vec![5, 1000, 5, 6]));
     let found = debian().numeric(&spec).unwrap();
     assert_eq!((found.uid, found.gid, found.groups), (1000, 1000, vec![1000, 5, 6]));
-    let found = debian().resolve("app", &spec).unwrap();
+    let found = debian().resolve("app", &spec, Groups::Merge).unwrap();
     assert_eq!(found.groups, [1001, 5, 1000, 6, 100, 29]);
     spec.set_additional_gids(Some(vec![u32::MAX]));
     assert!(debian().numeric(&spec).is_err());
@@ -104,6 +104,6 @@ fn the_groups_of_the_spec_are_kept_and_the_primary_one_is_among_them() {
 fn the_home_is_that_of_the_user_id() {
     let homes = database("a:x:1:1::/home/a:/bin/sh\nb:x:2:2::relative:/bin/sh\n", "");
     for (text, home) in [("a", "/home/a"), ("1", "/home/a"), ("2", "/"), ("3", "/")] {
-        assert_eq!(homes.resolve(text, &User::default()).unwrap().home, home, "{text}");
+        assert_eq!(homes.resolve(text, &User::default(), Groups::Merge).unwrap().home, home, "{text}");
     }
 }

@@ -241,8 +241,15 @@ fn a_root_that_is_a_directory() {
     });
     let oom_score = mainstay_launch::OomScorePolicy::Clamp;
     let cgroup = CgroupEntry::default();
-    let request =
-        mainstay_launch::InitRequest { spec: &spec, bundle: &bundle, root: &root, io, cgroup, oom_score };
+    let request = mainstay_launch::InitRequest {
+        spec: &spec,
+        bundle: &bundle,
+        root: &root,
+        host_mounts: None,
+        io,
+        cgroup,
+        oom_score,
+    };
     let mut launching = mainstay_launch::create(request).unwrap();
     assert!(matches!(crate::world::wait_reply(&mut launching), Ok(mainstay_launch::Reply::Ready { .. })));
     launching.release().unwrap();

@@ -149,7 +149,15 @@ impl World {
         let bundle = self.path("bundle");
         start(io, |io| {
             let oom_score = OomScorePolicy::Clamp;
-            create(InitRequest { spec: &spec, bundle: &bundle, root: &root, io, cgroup, oom_score })
+            create(InitRequest {
+                spec: &spec,
+                bundle: &bundle,
+                root: &root,
+                host_mounts: None,
+                io,
+                cgroup,
+                oom_score,
+            })
         })
     }
 

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use mainstay_messages::container::IfRunning;
 use mainstay_messages::event::What;
 use mainstay_messages::process::{OomVerdict, UnknownReason};
-use mainstay_messages::record::{ContainerPhase, ContainerRecord};
-use mainstay_messages::spec::{ContainerSpec, ExecSpec};
+use mainstay_messages::record::{ContainerPhase, ContainerRecord, Paused};
+use mainstay_messages::spec::{ContainerSpec, ExecSpec, Resources};
 use mainstay_messages::supervisor::{TaskKnowledge, TaskState, TaskStatus};
 use mainstay_messages::{Error, ExecId, Exit, ExitStatus, ProcessIdentity, Signal, Timestamp};
 use proptest::prelude::*;
@@ -49,6 +49,8 @@ pub(super) enum Move {
     Exec,
     KillExec(prop::sample::Index),
     Measure,
+    Freeze(bool),
+    Update,
     Exit {
         code: u8,
     },
@@ -93,6 +95,8 @@ pub(super) fn move_strategy() -> impl Strategy<Value = Move> {
         2 => Just(Move::Exec),
         1 => index().prop_map(Move::KillExec),
         1 => Just(Move::Measure),
+        2 => any::<bool>().prop_map(Move::Freeze),
+        1 => Just(Move::Update),
         2 => any::<u8>().prop_map(|code| Move::Exit { code }),
         2 => index().prop_map(Move::ExecExit),
         8 => (index(), reply).prop_map(|(index, reply)| Move::Answer(index, reply)),
@@ -243,8 +247,9 @@ impl Model {
             Effect::Wake { after_ms, wake } => self.wakes.push((self.now_ms + after_ms, wake)),
             Effect::Note(_) => {}
             Effect::Again(input) => self.rig.queue.push_back(input),
-            Effect::Retire { calls } => {
+            Effect::Retire { calls, failed } => {
                 self.answered(calls);
+                failed.into_iter().for_each(|(makers, _)| self.answered(makers));
                 if wrote == Store::Works {
                     assert!(!self.retired, "it retires once");
                     self.retired = true;
@@ -301,6 +306,16 @@ impl Model {
                 let call = self.call();
                 self.feed(Input::Measure { call });
             }
+            Move::Freeze(freeze) => {
+                let call = self.call();
+                let to = if freeze { Paused::Yes } else { Paused::No };
+                self.feed(Input::Freeze { call, to });
+            }
+            Move::Update => {
+                let call = self.call();
+                let change = Resources { pids: Some(100), ..Resources::default() };
+                self.feed(Input::Update { call, change: Box::new(change) });
+            }
             Move::Exit { code } => {
                 let call = self.call();
                 let exit = exit(code, self.now_ms);
@@ -333,12 +348,13 @@ impl Model {
     }
 
     fn adopt(&mut self, kind: u8) {
-        let knowledge = match kind % 6 {
+        let knowledge = match kind % 7 {
             0 => Knowledge::Task(task(TaskStatus::Created)),
             1 => Knowledge::Task(task(TaskStatus::Running)),
             2 => Knowledge::Task(task(TaskStatus::Exited(exit(9, self.now_ms)))),
             3 => Knowledge::NotKnown(UnknownReason::LostWhileDown),
             4 => Knowledge::ShimGone(UnknownReason::ShimDied),
+            5 => Knowledge::Task(task(TaskStatus::Paused)),
             _ => Knowledge::Unreachable("nobody answers".to_owned()),
         };
         self.feed(Input::Adopt(knowledge));
@@ -371,6 +387,8 @@ impl Model {
                 };
                 Input::Queried(exec, knowledge)
             }
+            Ask::Freeze(to) => Input::Frozen(to, done),
+            Ask::Update(limits) => Input::Updated(limits, done),
             Ask::SearchJournal => Input::JournalSearched(done.map(|()| self.search())),
             Ask::Signal { .. } => return,
         };

@@ -121,13 +121,16 @@ fn reads_what_time_stamps_print(#[case] nanos: u64) {
 }
 
 fn bind(source: &str, target: &str, access: Access) -> Mount {
-    Mount { target: target.into(), source: MountSource::Bind { path: source.into() }, access }
+    Mount::bind(source, target, access)
 }
 
 #[rstest]
 #[case("/a:/b", bind("/a", "/b", Access::ReadWrite))]
 #[case("/a:/b:rw", bind("/a", "/b", Access::ReadWrite))]
 #[case("/a:/b:ro", bind("/a", "/b", Access::ReadOnly))]
+#[case("/a:/b:rro", bind("/a", "/b", Access::ReadOnly))]
+#[case("/a:/b:ro,slave", Mount { propagation: Propagation::Slave, ..bind("/a", "/b", Access::ReadOnly) })]
+#[case("/a:/b:rshared", Mount { propagation: Propagation::Shared, ..bind("/a", "/b", Access::ReadWrite) })]
 #[case("./a:/b", bind("./a", "/b", Access::ReadWrite))]
 fn reads_volumes(#[case] text: &str, #[case] mount: Mount) {
     assert_eq!(volume(text), Ok(mount));
@@ -140,6 +143,8 @@ fn reads_volumes(#[case] text: &str, #[case] mount: Mount) {
 #[case("/a:")]
 #[case("/a:b")]
 #[case("/a:/b:rx")]
+#[case("/a:/b:")]
+#[case("/a:/b:ro,")]
 #[case("/a:/b:ro:z")]
 fn refuses_volumes(#[case] text: &str) {
     assert!(volume(text).expect_err("not a volume").contains("/srv/data:/data:ro"));
@@ -150,7 +155,7 @@ fn refuses_volumes(#[case] text: &str) {
 #[case("/tmp:size=64m", Some(64 << 20), Access::ReadWrite)]
 #[case("/tmp:size=1k,ro", Some(1024), Access::ReadOnly)]
 fn reads_tmpfs(#[case] text: &str, #[case] size_bytes: Option<u64>, #[case] access: Access) {
-    let mount = Mount { target: "/tmp".into(), source: MountSource::Tmpfs { size_bytes }, access };
+    let mount = Mount { access, ..Mount::tmpfs("/tmp", size_bytes) };
     assert_eq!(tmpfs(text), Ok(mount));
 }
 
