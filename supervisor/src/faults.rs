@@ -3,7 +3,7 @@
 //! Compiled to nothing without the feature `faults`, which only tests turn on. Owns: the names of the places, and what
 //! happens there. Never: decides anything of its own; a place at which no fault is set is passed as if it were not there.
 //!
-//! A program that has them is steered through the directory that [`FAULTS_DIRECTORY`] names. A file there, called like a
+//! A program that has them is steered through the directory that `FAULTS_DIRECTORY` names. A file there, called like a
 //! point, sets a fault:
 //!
 //! | content | what happens at the point |

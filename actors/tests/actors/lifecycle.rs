@@ -107,6 +107,38 @@ async fn an_undo_that_fails_is_repeated_until_it_works() {
     test.run("pod").await.expect("the name is free");
 }
 
+/// Case 22 (crio#8790, crio#9097): a creation that failed for want of something that the request had no part in kept its name
+/// for as long as nobody removed what was never there. Here it is undone first, and then the same name works at once.
+#[actix::test]
+async fn a_creation_that_fails_for_no_fault_of_its_own_leaves_no_trace() {
+    let test = Test::new();
+    let pod = test.pod().await;
+    let full = Error::unavailable("/lib/layers", "no space left on device");
+    test.world.host.misbehave(Call::CreateTask, Behaviour::Fail(full.clone()), 1);
+    assert_eq!(test.create(&pod, "web").await, Err(full));
+    assert!(test.core.directory.containers(Some(&pod)).is_empty());
+    assert_eq!(test.world.host.made(Call::DeleteTask).len(), 1, "whatever there was of it is taken away");
+    test.create(&pod, "web").await.expect("the name is free");
+    assert_eq!(test.count(|what| matches!(what, What::ContainerExited { .. })), 0, "nothing has run");
+}
+
+/// The same, when it cannot be undone at once: whoever asked is told why it failed, and it stays listed until it is gone.
+#[actix::test]
+async fn a_failed_creation_that_cannot_be_undone_stays_listed_until_it_is() {
+    let test = Test::new();
+    let pod = test.pod().await;
+    let full = Error::unavailable("/lib/layers", "no space left on device");
+    let busy = Error::unavailable("the cgroup", "device or resource busy");
+    test.world.host.misbehave(Call::CreateTask, Behaviour::Fail(full.clone()), 1);
+    test.world.host.misbehave(Call::DeleteTask, Behaviour::Fail(busy), 5);
+    assert_eq!(test.create(&pod, "web").await, Err(full));
+    let listed = test.core.directory.containers(Some(&pod));
+    assert_eq!(listed[0].record.phase, ContainerPhase::Removing);
+    assert!(matches!(test.create(&pod, "web").await, Err(Error::Terminating { .. })));
+    test.until("it is undone", |test| test.core.directory.containers(Some(&pod)).is_empty()).await;
+    test.create(&pod, "web").await.expect("the name is free");
+}
+
 /// Case 8: a start that failed showed code 0, or nothing at all. Here: Exited, 128, StartError, with the reason.
 #[actix::test]
 async fn a_container_that_cannot_be_made_or_started_says_why() {

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | [`arguments`] | what can be typed, and the specs that it makes |
 //! | `commands` | one file for each group of commands |
-//! | [`bench`] | `mainstay bench`, which embeds the runtime |
+//! | [`mod@bench`] | `mainstay bench`, which embeds the runtime |
 //! | `connection`, `embedded` | where the daemon is; a daemon inside this command |
 //! | `foreground`, `keyboard`, `signals`, `terminal` | a session: output, input, signals, raw mode |
 //! | `output`, `table`, `tree`, `view`, `words` | what is shown, to people and to programs |

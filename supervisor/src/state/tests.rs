@@ -22,6 +22,7 @@ fn exit(code: u8) -> Exit {
 enum News {
     Begun(ProcessKey),
     Withdrawn(ProcessKey),
+    Disowned(ProcessKey),
     Announced(ProcessKey),
     Receipt(ProcessKey, ExitReceipt),
     Acknowledged,
@@ -36,6 +37,7 @@ fn news() -> impl Strategy<Value = News> {
     prop_oneof![
         processes().prop_map(News::Begun),
         processes().prop_map(News::Withdrawn),
+        processes().prop_map(News::Disowned),
         processes().prop_map(News::Announced),
         (processes(), prop_oneof![Just(ExitReceipt::Settled), Just(ExitReceipt::Pending)])
             .prop_map(|(process, receipt)| News::Receipt(process, receipt)),
@@ -44,10 +46,15 @@ fn news() -> impl Strategy<Value = News> {
     ]
 }
 
-fn invariant_only_settled_processes_are_acknowledged(ledger: &Ledger) {
+fn invariant_only_closed_processes_are_acknowledged(ledger: &Ledger) {
     for process in &ledger.acknowledgements {
-        assert_eq!(ledger.facts.get(process), Some(&Fact::Settled), "{process}");
+        assert!(ledger.facts.get(process).is_some_and(is_closed), "{process}");
     }
+}
+
+/// Whether nothing of it goes up any more.
+fn is_closed(fact: &Fact) -> bool {
+    matches!(fact, Fact::Settled | Fact::Disowned)
 }
 
 proptest! {
@@ -57,12 +64,13 @@ proptest! {
         let mut ledger = Ledger::default();
         for news in list {
             let settled: Vec<ProcessKey> =
-                ledger.facts.iter().filter(|(_, fact)| **fact == Fact::Settled).map(|(key, _)| key.clone()).collect();
+                ledger.facts.iter().filter(|(_, fact)| is_closed(fact)).map(|(key, _)| key.clone()).collect();
             match news {
                 News::Begun(process) => {
                     ledger.begun(process);
                 }
                 News::Withdrawn(process) => ledger.withdrawn(&process),
+                News::Disowned(process) => ledger.disowned(&process),
                 News::Announced(process) => {
                     let answer = ledger.announced(process.clone(), &exit(1));
                     prop_assert!(!settled.contains(&process) || answer == Announcement::AlreadySettled);
@@ -74,13 +82,13 @@ proptest! {
                     prop_assert!(ledger.acknowledgements().is_empty());
                 }
                 News::Died => {
-                    let open = ledger.facts.values().filter(|fact| **fact != Fact::Settled).count();
+                    let open = ledger.facts.values().filter(|fact| !is_closed(fact)).count();
                     let reports = ledger.shim_died(BTreeMap::new(), UnknownReason::ShimDied, Timestamp(9));
                     prop_assert_eq!(reports.len(), open);
                     prop_assert!(reports.iter().all(|(process, _)| !settled.contains(process)));
                 }
             }
-            invariant_only_settled_processes_are_acknowledged(&ledger);
+            invariant_only_closed_processes_are_acknowledged(&ledger);
         }
     }
 }
@@ -137,4 +145,17 @@ fn what_is_removed_is_not_reported_when_the_shim_dies() {
     ledger.begun(process(0, Some(1)));
     ledger.forgotten(&process(0, None).container);
     assert!(ledger.shim_died(BTreeMap::new(), UnknownReason::ShimDied, Timestamp(9)).is_empty());
+}
+
+/// While a creation that had failed was undone, its process was killed; the shim announced that, and the container was listed
+/// as "killed by SIGKILL before it was ready" instead of being gone.
+#[test]
+fn the_end_of_what_is_being_undone_is_no_news() {
+    let mut ledger = Ledger::default();
+    ledger.begun(process(0, None));
+    ledger.disowned(&process(0, None));
+    assert_eq!(ledger.announced(process(0, None), &exit(137)), Announcement::AlreadySettled);
+    assert_eq!(ledger.acknowledgements(), [process(0, None)], "the shim may forget it");
+    let recorded = BTreeMap::from([(process(0, None), exit(137))]);
+    assert!(ledger.shim_died(recorded, UnknownReason::ShimDied, Timestamp(9)).is_empty());
 }

@@ -51,7 +51,7 @@ pub struct Floor {
     pub directory: PathBuf,
 }
 
-/// Prints one time in microseconds a line, for [`lifecycle`] to read.
+/// Prints one time in microseconds a line, for `lifecycle` to read.
 pub fn run_floor(options: &Floor) -> ExitCode {
     let measured = floor_in(options);
     match measured {
