@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
+use mainstay_integration_tests::peer;
 use serde_json::Value;
 
 /// Who may use whom, by package. Everything else of the workspace is off limits; dev-dependencies count too.
@@ -85,7 +86,7 @@ fn crates_use_only_whom_they_may() {
 fn the_top_level_is_as_agreed() {
     let output = Command::new("git").args(["ls-tree", "--name-only", "HEAD"]).current_dir(root()).output();
     let Ok(output) = output.filter_success() else {
-        eprintln!("skipped: this is not a git checkout");
+        peer::skipped("this is not a git checkout");
         return;
     };
     for entry in String::from_utf8_lossy(&output.stdout).lines().filter(|entry| !entry.starts_with('.')) {
@@ -101,7 +102,7 @@ fn no_source_is_hidden_from_git() {
         ["ls-files", "--others", "--ignored", "--exclude-standard", "--", "*.rs", "*.toml", "*.md"];
     let output = Command::new("git").args(arguments).current_dir(root()).output();
     let Ok(output) = output.filter_success() else {
-        eprintln!("skipped: this is not a git checkout");
+        peer::skipped("this is not a git checkout");
         return;
     };
     let hidden = String::from_utf8_lossy(&output.stdout);

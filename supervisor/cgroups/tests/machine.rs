@@ -27,14 +27,20 @@ enum View {
     OnlyV2,
 }
 
+/// Says that the test on this thread is skipped, past the macros, whose output the harness swallows.
+fn skipped(reason: &str) {
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    let _ = writeln!(std::io::stderr(), "skipped {test}: {reason}");
+}
+
 /// The machine as a layout, or `None` with the reason printed.
 fn layout(view: View) -> Option<Layout> {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: needs root");
+        skipped("needs root");
         return None;
     }
     let Ok(machine) = Layout::detect() else {
-        eprintln!("skipped: no cgroup file system");
+        skipped("no cgroup file system");
         return None;
     };
     let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -54,7 +60,7 @@ fn layout(view: View) -> Option<Layout> {
         }
     };
     if layout.is_none() {
-        eprintln!("skipped: this machine cannot be seen as that layout");
+        skipped("this machine cannot be seen as that layout");
     }
     layout
 }
@@ -73,7 +79,7 @@ impl Rig {
         let needs = match layout.check(&limits) {
             Ok(needs) => needs,
             Err(error) => {
-                eprintln!("skipped: {error}");
+                skipped(&error.to_string());
                 return None;
             }
         };
@@ -422,7 +428,7 @@ fn a_running_group_joins_a_hierarchy_late() {
     let Some(mut rig) = Rig::new(View::Machine, "late", "{}") else { return };
     let child = pid(rig.run("sleep 300"));
     if rig.layout.check(&resources(r#"{"pids": {"limit": 9}}"#)).is_err() {
-        return eprintln!("skipped: no pids controller");
+        return skipped("no pids controller");
     }
     rig.group.apply(&resources(r#"{"pids": {"limit": 9}}"#)).unwrap();
     let stats = rig.group.stats().unwrap();
@@ -436,7 +442,7 @@ fn a_running_group_joins_a_hierarchy_late() {
 #[test]
 fn a_process_is_cloned_into_the_group() {
     let Some(rig) = Rig::new(View::Machine, "clone", "{}") else { return };
-    let Some(dir) = rig.group.v2_dir().unwrap() else { return eprintln!("skipped: no v2 tree") };
+    let Some(dir) = rig.group.v2_dir().unwrap() else { return skipped("no v2 tree") };
     const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
     // struct clone_args up to its eleventh word, `cgroup`.
     let mut arguments = [0u64; 11];

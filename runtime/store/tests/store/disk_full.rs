@@ -1,6 +1,7 @@
 //! A disk that is full, and then is not.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 
 use futures::executor::block_on;
@@ -35,20 +36,26 @@ fn commit(pid: u32) -> Commit {
     Commit { changes: vec![Change::PutSandbox(Box::new(record))], facts: vec![started("pod", "box", pid)] }
 }
 
+/// Says that the test on this thread is skipped, past the macros, whose output the harness swallows.
+fn skipped(reason: &str) {
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    let _ = writeln!(std::io::stderr(), "skipped {test}: {reason}");
+}
+
 /// The root file system of a node fills up. Writes must fail with a typed error, take no number and lose
 /// nothing that was answered; reads must go on, a restart included: the pods that run have to be found again; and
 /// when there is room again, the store must work again without a restart.
 #[test]
 fn a_full_disk_refuses_writes_and_heals() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: mounting a small disk needs root");
+        skipped("mounting a small disk needs root");
         return;
     }
     let directory = tempfile::tempdir().expect("a directory");
     match small_disk(directory.path()) {
         Ok(()) => {}
         Err(errno) => {
-            eprintln!("skipped: a small disk cannot be mounted here: {errno}");
+            skipped(&format!("a small disk cannot be mounted here: {errno}"));
             return;
         }
     }

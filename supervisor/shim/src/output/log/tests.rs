@@ -1,3 +1,4 @@
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 
 use mainstay_messages::Timestamp;
@@ -101,7 +102,10 @@ fn small_disk(path: &Path, bytes: usize) -> Option<()> {
 fn a_record_that_does_not_fit_is_cut_off_and_counted() {
     let directory = tempfile::tempdir().expect("a directory");
     if small_disk(directory.path(), 64 * 1024).is_none() {
-        return eprintln!("skipped: mounting a small file system needs root");
+        let name = "a_record_that_does_not_fit_is_cut_off_and_counted";
+        // Past the macros, whose output the harness swallows when a test passes.
+        let _ = writeln!(std::io::stderr(), "skipped {name}: mounting a small file system needs root");
+        return;
     }
     let path = directory.path().join("app.log");
     let mut log = CriLog::create(&path).expect("opened");
