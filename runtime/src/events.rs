@@ -17,6 +17,13 @@ pub struct EventOptions {
     pub subject: Option<Subject>,
 }
 
+impl Default for EventOptions {
+    /// All that is kept, to the end of it.
+    fn default() -> Self {
+        Self { after: Seq(0), follow: Follow::No, subject: None }
+    }
+}
+
 /// A pod or container whose life is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
@@ -65,6 +72,9 @@ impl EventStream {
     }
 
     /// The next entry or gap; none at the end. May be cancelled without loss.
+    ///
+    /// # Errors
+    /// Those of the store, and [`mainstay_messages::Error::Unavailable`] when the runtime was closed.
     pub async fn next(&mut self) -> Result<Option<Journaled>> {
         loop {
             if self.until.is_some_and(|until| self.subscription.cursor() >= until) {
@@ -83,6 +93,9 @@ impl EventStream {
     }
 
     /// The next entry, whatever is missing before it; none at the end.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
     pub async fn next_event(&mut self) -> Result<Option<Event>> {
         while let Some(item) = self.next().await? {
             if let Journaled::Event(event) = item {

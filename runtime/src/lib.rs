@@ -2,7 +2,31 @@
 //!
 //! [`Runtime::start`] gives a handle; pods and containers are made, watched and removed through it. The program
 //! that embeds it calls [`init`] first thing in `main`, because the shim of each pod is that very program, started
-//! again. The README of the project has a whole example.
+//! again. The README of the project has a whole example; `runtime/examples` has more.
+//!
+//! | to | call |
+//! |---|---|
+//! | start and end a runtime | [`Runtime::start`], [`Runtime::close`] |
+//! | run a pod and a container in it | [`Runtime::run_sandbox`], [`Runtime::create_container`], [`Runtime::start_container`] |
+//! | learn how a container ended | [`Runtime::wait`] |
+//! | run another command in it | [`Runtime::exec_output`] for its output, [`Runtime::exec`] for its streams |
+//! | talk to its PID 1 | [`Runtime::attach`] |
+//! | read what it wrote | [`Runtime::logs`] |
+//! | follow what happens | [`Runtime::events`], [`Runtime::events_from_now`], [`Runtime::explain`] |
+//! | end it | [`Runtime::stop_container`], [`Runtime::kill_container`], [`Runtime::remove_container`] |
+//! | end a pod with all that is in it | [`Runtime::stop_sandbox`], [`Runtime::remove_sandbox`] |
+//! | hold it, and change its limits | [`Runtime::pause_container`], [`Runtime::resume_container`], [`Runtime::update_container`] |
+//! | find what was left behind | [`Runtime::audit`] |
+//! | look | [`Runtime::sandboxes`], [`Runtime::containers`], [`Runtime::container`], [`Runtime::stats`] |
+//! | serve the `mainstay` command | [`daemon::run`] |
+//!
+//! Every call returns an [`Error`], whose text is one sentence for people and whose variants are for programs. Stopping
+//! and removing what is gone already is a success. A call whose future is dropped goes on: nothing is left half done
+//! because a caller went away. Looking never waits for work.
+//!
+//! The machine must be Linux 5.14 or newer with cgroups, and the program must run as root.
+//!
+//! # Modules
 //!
 //! | module | holds |
 //! |---|---|
@@ -32,18 +56,22 @@ mod lost;
 mod system;
 
 pub use audit::{AUDIT_SETTLE_MS, REMEDY_MS};
+#[doc(inline)]
 pub use config::{Config, ConfigError, OomScorePolicy, ShimLifetime, StoreLimits};
+#[doc(inline)]
 pub use events::{EventOptions, EventStream, Journaled, Subject};
+#[doc(inline)]
 pub use logs::{LogOptions, LogStream};
 pub use mainstay_admin::Limits;
 pub use mainstay_messages::admin::{Attached, Follow, LineEnd, LogRecord, OnLag, OutputStream};
 pub use mainstay_messages::audit::{Deviation, Finding, Leak, Owner, Remedy, Repair, ThingKind};
 pub use mainstay_messages::container::IfRunning;
-pub use mainstay_messages::event::{Event, Seq, What};
+pub use mainstay_messages::error::Kind;
+pub use mainstay_messages::event::{Event, Seq, Subject as EventSubject, What};
 pub use mainstay_messages::process::OomVerdict;
 pub use mainstay_messages::record::{
-    ContainerPhase, ContainerRecord, ContainerSnapshot, ExecPhase, ExecSnapshot, Paused, SandboxPhase,
-    SandboxRecord, SandboxSnapshot,
+    Activity, ContainerPhase, ContainerRecord, ContainerSnapshot, ExecPhase, ExecSnapshot, Paused,
+    SandboxPhase, SandboxRecord, SandboxSnapshot, ShimRecord,
 };
 pub use mainstay_messages::spec::{
     Access, BlockDeviceLimit, BlockIo, ContainerPid, Device, DeviceKind, DeviceRule, HostEntry,
@@ -57,7 +85,9 @@ pub use mainstay_messages::{
     SandboxId, SandboxSpec, Signal, Timestamp, UnknownReason,
 };
 pub use mainstay_supervisor::Timeouts;
+#[doc(inline)]
 pub use runtime::{Runtime, Shutdown, StopOptions};
+#[doc(inline)]
 pub use session::{
     AttachOptions, EXEC_OUTPUT_BYTES_MAX, ExecOutput, Session, SessionItem, SessionReader, SessionWriter,
 };

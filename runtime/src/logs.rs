@@ -41,6 +41,13 @@ pub struct LogOptions {
     pub since: Option<Timestamp>,
 }
 
+impl Default for LogOptions {
+    /// All that is there, to the end of it.
+    fn default() -> Self {
+        Self { follow: Follow::No, tail: None, since: None }
+    }
+}
+
 /// The log of a container.
 #[derive(Debug)]
 pub struct LogStream {

@@ -31,6 +31,13 @@ pub struct AttachOptions {
     pub on_lag: OnLag,
 }
 
+impl Default for AttachOptions {
+    /// Looks on: sends no input, and is cut off rather than hold up the container.
+    fn default() -> Self {
+        Self { stdin: Attached::No, on_lag: OnLag::Detach }
+    }
+}
+
 /// The streams of a process. Dropping it detaches; the process goes on.
 #[derive(Debug)]
 pub struct Session {
@@ -172,6 +179,9 @@ impl Session {
     }
 
     /// Reads until the process has ended, and keeps at most `limit` bytes of each stream.
+    ///
+    /// # Errors
+    /// As [`SessionReader::next`].
     pub async fn collect(mut self, limit: usize) -> Result<ExecOutput> {
         let (mut stdout, mut stderr, mut cut_bytes) = (Vec::new(), Vec::new(), 0u64);
         loop {
@@ -195,6 +205,9 @@ impl Session {
 
 impl SessionReader {
     /// The next item, or none after the last one. May be cancelled without loss.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when the process is forgotten and nobody learned how it ended.
     pub async fn next(&mut self) -> Result<Option<SessionItem>> {
         let stream = match (self.ended, &mut self.stream) {
             (Some(Ended::Over), _) => return Ok(None),
@@ -237,6 +250,9 @@ impl SessionReader {
 impl SessionWriter {
     /// Writes to standard input; waits while the process does not read. Input for a process that has ended or
     /// closed its input goes nowhere, as with a pipe whose reader is gone.
+    ///
+    /// # Errors
+    /// None today.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<()> {
         let Some(stream) = &mut self.stream else { return Ok(()) };
         if let Err(error) = stream.write(bytes).await {
@@ -255,6 +271,9 @@ impl SessionWriter {
     }
 
     /// Changes the size of the terminal.
+    ///
+    /// # Errors
+    /// As [`Runtime::resize`].
     pub async fn resize(&mut self, size: WindowSize) -> Result<()> {
         self.runtime.resize(&self.process.container, self.process.exec.as_ref(), size).await
     }
