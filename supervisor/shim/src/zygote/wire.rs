@@ -113,7 +113,7 @@ pub fn fork_shim(
     }
     let fds: Vec<_> = [files.log, files.requests, files.streams].into_iter().chain(files.lifeline).collect();
     send_with(zygote, &request, &fds).map_err(ForkError::Gone)?;
-    match answer(zygote).map_err(ForkError::Silent)? {
+    match answer(zygote).map_err(unanswered)? {
         (text, Some(pidfd)) => {
             let pid =
                 text.strip_prefix(&[FORKED]).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);
@@ -125,6 +125,15 @@ pub fn fork_shim(
             let reason = text.strip_prefix(&[REFUSED]).unwrap_or(&text);
             Err(ForkError::Refused { reason: String::from_utf8_lossy(reason).into_owned() })
         }
+    }
+}
+
+/// A socket is reset when its other end is closed with something in it that nobody has read (unix(7)): here that is the
+/// request, so a zygote that died so has not heard of it.
+fn unanswered(error: io::Error) -> ForkError {
+    match error.kind() {
+        io::ErrorKind::ConnectionReset => ForkError::Gone(error),
+        _ => ForkError::Silent(error),
     }
 }
 
