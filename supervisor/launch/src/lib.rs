@@ -52,7 +52,7 @@ pub use error::{CommandFault, LaunchError, Result, Step};
 pub use exec::{ExecRequest, exec};
 pub use init::{GROUPS_ANNOTATION, GROUPS_STRICT, InitRequest, USER_ANNOTATION, create};
 pub use limits::OomScorePolicy;
-pub use mounts::HostMounts;
+pub use mounts::sources::HostMounts;
 pub use pod::{
     POD_NAMESPACES_TIMEOUT_MS, PodInit, PodNamespace, PodNamespaceRequest, PodNamespaces, PodPid,
     pod_namespaces,

@@ -3,7 +3,6 @@
 //! Every mount point is found by descriptor ([`target`]) and mounted on by descriptor, so neither the image nor a container
 //! that shares a volume can lead a mount elsewhere. Runs in the child, in its own mount name space, before the root changes.
 
-use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,18 +13,18 @@ use rustix::fs::{CWD, FileType, fstat};
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, mount, move_mount, open_tree};
 
 use crate::error::{Context, Result, Step, invalid, unsupported};
-use crate::namespaces::MountNamespaceVisit;
 use crate::procfs::is_procfs;
-use crate::rootfs::RootMount;
 use crate::syscall::{Depth, mount_setattr};
 
 pub(crate) mod cgroup;
 pub(crate) mod options;
 pub(crate) mod protect;
+pub(crate) mod sources;
 pub(crate) mod target;
 
 use cgroup::CgroupView;
 use options::{AttrChange, Bind, MountOptions, Propagation};
+use sources::SourceTrees;
 use target::{ContainerRoot, Kind, Links, handle_path};
 
 /// What the mounts of a container refer to.
@@ -34,70 +33,6 @@ pub(crate) struct MountContext<'a> {
     pub(crate) bundle: &'a Path,
     pub(crate) cgroup: &'a CgroupView,
     pub(crate) sources: &'a SourceTrees,
-}
-
-/// Where the sources of bind mounts are looked up.
-#[derive(Clone, Copy, Debug)]
-pub struct HostMounts<'a> {
-    /// The host's mount name space. The caller's own is a copy of an earlier moment: it may not have what was mounted since,
-    /// and none of its mounts is a peer of the host's.
-    pub namespace: BorrowedFd<'a>,
-    /// A directory of the caller's, with mounts that only the caller has: what is below it is not looked up on the host.
-    pub own: &'a Path,
-}
-
-/// Copies of the sources of bind mounts, made in the host's mount name space. What is not there is looked up in the caller's.
-#[derive(Debug, Default)]
-pub(crate) struct SourceTrees {
-    /// By the index of the mount.
-    mounts: BTreeMap<usize, OwnedFd>,
-    root: Option<OwnedFd>,
-}
-
-impl SourceTrees {
-    /// Copies the sources; this process is back in its own mount name space afterwards. What is wrong with a source is said
-    /// when it is mounted.
-    pub(crate) fn of(
-        host: Option<HostMounts<'_>>,
-        root: &RootMount,
-        mounts: &[Mount],
-    ) -> Result<SourceTrees> {
-        let mut trees = SourceTrees::default();
-        let Some(HostMounts { namespace, own }) = host else { return Ok(trees) };
-        let of_host = |path: &&Path| path.is_absolute() && !path.starts_with(own);
-        let binds = mounts.iter().enumerate().filter_map(|(index, mount)| {
-            let options = MountOptions::parse(mount.options().as_deref().unwrap_or_default()).ok()?;
-            let source = mount.source().as_deref().filter(of_host)?;
-            (options.bind != Bind::No).then_some((index, source, options.bind))
-        });
-        let binds: Vec<_> = binds.collect();
-        let root = match root {
-            RootMount::Bind(path) => Some(path.as_path()).filter(of_host),
-            RootMount::Overlay { .. } => None,
-        };
-        if binds.is_empty() && root.is_none() {
-            return Ok(trees);
-        }
-        let visit = MountNamespaceVisit::to(namespace)
-            .context(Step::Namespaces, || "visiting the host's mount name space".to_owned())?;
-        for (index, source, bind) in binds {
-            if let Ok(tree) = clone_tree(source, bind) {
-                trees.mounts.insert(index, tree);
-            }
-        }
-        trees.root = root.and_then(|path| clone_tree(path, Bind::Recursive).ok());
-        visit.end().context(Step::Namespaces, || "returning from the host's mount name space".to_owned())?;
-        Ok(trees)
-    }
-
-    /// The root's, if it is of the host.
-    pub(crate) fn root(&self) -> io::Result<Option<OwnedFd>> {
-        self.root.as_ref().map(OwnedFd::try_clone).transpose()
-    }
-
-    fn get(&self, index: usize) -> io::Result<Option<OwnedFd>> {
-        self.mounts.get(&index).map(OwnedFd::try_clone).transpose()
-    }
 }
 
 /// Mounts everything in the order of the spec.
@@ -150,7 +85,7 @@ fn bind(
         return Err(invalid(field, format!("{:?} is no option of a bind mount", options.data)));
     }
     let source = context.bundle.join(source);
-    let of_host = context.sources.get(index).context(Step::Mounts, || field.to_owned())?;
+    let of_host = context.sources.mount(index).context(Step::Mounts, || field.to_owned())?;
     let tree = match of_host.map_or_else(|| clone_tree(&source, options.bind), Ok) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(invalid(field, format!("source {source:?} does not exist")));
@@ -240,6 +175,11 @@ const FOLLOW_HOST: Propagation = Propagation { kind: libc::MS_SLAVE, depth: Dept
 /// Has a copy of a mount of the host follow it, and not be its peer.
 pub(crate) fn follow_host(tree: BorrowedFd<'_>) -> io::Result<()> {
     propagate(tree, Some(FOLLOW_HOST))
+}
+
+/// Has a copy of a mount of the host neither follow it nor be its peer.
+pub(crate) fn leave_host(tree: BorrowedFd<'_>) -> io::Result<()> {
+    propagate(tree, Some(Propagation { kind: libc::MS_PRIVATE, depth: Depth::Recursive }))
 }
 
 /// Applies attributes and propagation to a detached tree.

@@ -15,8 +15,9 @@ use rustix::process::{chdir, fchdir, pivot_root};
 
 use crate::error::{Context, Result, Step, invalid};
 use crate::mounts::options::{Bind, Propagation, attr};
-use crate::mounts::target::{ContainerRoot, handle_path, open_host_directory};
-use crate::mounts::{SourceTrees, attach, clone_tree, follow_host};
+use crate::mounts::sources::SourceTrees;
+use crate::mounts::target::{ContainerRoot, handle_path, open_entry, open_host_directory};
+use crate::mounts::{attach, clone_tree, follow_host, leave_host};
 use crate::syscall::{Depth, mount_setattr};
 
 /// What the kernel takes as mount options: one page with its final NUL.
@@ -60,7 +61,7 @@ pub(crate) fn mount_root(
         Err(error) => return Err(error).context(Step::RootMount, || format!("making {place:?}")),
     }
     let fd = match root {
-        RootMount::Overlay { lower, upper, work } => overlay(lower, upper, work, &place)?,
+        RootMount::Overlay { lower, upper, work } => overlay(lower, upper, work, sources, &place)?,
         RootMount::Bind(source) => bind(&bundle.join(source), sources, &place)?,
     };
     Ok(ContainerRoot::new(fd))
@@ -80,15 +81,30 @@ fn bind(source: &Path, sources: &SourceTrees, place: &Path) -> Result<OwnedFd> {
     Ok(tree)
 }
 
-fn overlay(lower: &[PathBuf], upper: &Path, work: &Path, place: &Path) -> Result<OwnedFd> {
-    let open = |path: &Path| open_host_directory(path).context(Step::RootMount, || format!("layer {path:?}"));
+fn overlay(
+    lower: &[PathBuf],
+    upper: &Path,
+    work: &Path,
+    sources: &SourceTrees,
+    place: &Path,
+) -> Result<OwnedFd> {
     // Layers are given as handles: short whatever their paths are, free of the separators ':' and ',', and the mount
     // table that the container can read tells nothing about the host.
-    let layers = lower.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
+    let layer = |(index, path): (usize, &PathBuf)| {
+        let opened = match sources.layer(index) {
+            Ok(Some(tree)) => attach_below(tree, place),
+            Ok(None) => open_host_directory(path),
+            Err(error) => Err(error),
+        };
+        opened.context(Step::RootMount, || format!("layer {path:?}"))
+    };
+    let layers = lower.iter().enumerate().map(layer).collect::<Result<Vec<_>>>()?;
     if layers.is_empty() {
         return Err(invalid("root", "an overlay needs at least one lower layer"));
     }
-    let (upper_fd, work_fd) = (open(upper)?, open(work)?);
+    let writable = || format!("layer {upper:?} with {work:?}");
+    let (upper_fd, work_fd) =
+        open_writable(upper, work, sources, place).context(Step::RootMount, writable)?;
     let lower_paths = layers.iter().map(handle_path).collect::<Vec<_>>().join(":");
     let data = format!(
         "lowerdir={lower_paths},upperdir={},workdir={}",
@@ -108,6 +124,30 @@ fn overlay(lower: &[PathBuf], upper: &Path, work: &Path, place: &Path) -> Result
             format!("overlay of {} layers, upper {upper:?}, work {work:?}", layers.len())
         })?;
     open_host_directory(place).context(Step::RootMount, || format!("{place:?}"))
+}
+
+/// The writable layer and overlayfs's own directory.
+fn open_writable(
+    upper: &Path,
+    work: &Path,
+    sources: &SourceTrees,
+    place: &Path,
+) -> io::Result<(OwnedFd, OwnedFd)> {
+    match (sources.writable()?, upper.file_name(), work.file_name()) {
+        (Some(tree), Some(upper), Some(work)) => {
+            let above = attach_below(tree, place)?;
+            Ok((open_entry(&above, upper)?, open_entry(&above, work)?))
+        }
+        _ => Ok((open_host_directory(upper)?, open_host_directory(work)?)),
+    }
+}
+
+/// Mounts what the root is made of where the root is mounted later: overlayfs takes layers of this mount name space alone. The
+/// root lies on top of them, and they go with the host's root when this process lets go of that.
+fn attach_below(tree: OwnedFd, place: &Path) -> io::Result<OwnedFd> {
+    leave_host(tree.as_fd())?;
+    attach(tree.as_fd(), &open_host_directory(place)?)?;
+    Ok(tree)
 }
 
 /// Makes the root mount read-only; what is mounted below it stays as it is.

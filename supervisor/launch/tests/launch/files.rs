@@ -1,10 +1,15 @@
 //! Mounts, devices and protected paths: what the container sees, and that images cannot reach the host through them.
 
 use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, symlink};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mainstay_launch::{CgroupEntry, LaunchError, RootMount, WindowSize};
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::json;
 
 use crate::cases;
@@ -23,6 +28,7 @@ cases![
     masks_follow_links_inside_only,
     a_read_only_root,
     a_root_that_is_a_directory,
+    a_root_that_was_mounted_after_the_callers_name_space_was_made,
     nothing_is_mounted_on_the_host,
     the_mount_table_tells_nothing_of_the_host,
     own_cgroups_only,
@@ -231,30 +237,105 @@ fn a_read_only_root() {
 
 fn a_root_that_is_a_directory() {
     let mut world = World::new();
-    world.shell("cat /etc/group; echo x > /data/x");
-    let (spec, bundle, root) = (world.parsed(), world.path("bundle"), RootMount::Bind(world.path("image")));
-    let stdio = || fs::OpenOptions::new().read(true).write(true).open("/dev/null").unwrap().into();
-    let io = mainstay_launch::Io::Pipes(mainstay_launch::Stdio {
-        stdin: stdio(),
-        stdout: stdio(),
-        stderr: stdio(),
-    });
-    let oom_score = mainstay_launch::OomScorePolicy::Clamp;
-    let cgroup = CgroupEntry::default();
-    let request = mainstay_launch::InitRequest {
-        spec: &spec,
-        bundle: &bundle,
-        root: &root,
-        host_mounts: None,
-        io,
-        cgroup,
-        oom_score,
-    };
-    let mut launching = mainstay_launch::create(request).unwrap();
-    assert!(matches!(crate::world::wait_reply(&mut launching), Ok(mainstay_launch::Reply::Ready { .. })));
-    launching.release().unwrap();
-    assert!(crate::world::reap(&launching).success());
+    world.root = RootMount::Bind(world.path("image"));
+    let ended = world.shell("cat /etc/group; echo x > /data/x").run().unwrap();
+    assert_eq!(ended.output(), "root:x:0:\nusers:x:100:app");
     assert_eq!(fs::read_to_string(world.image("data/x")).unwrap(), "x\n");
+}
+
+/// A pod's shim lives in a copy of the host's mounts. An image that was on a file system which was mounted after that copy
+/// was made ran from the empty directory below the mount, where the host's root is no shared mount: "sh: no such file".
+fn a_root_that_was_mounted_after_the_callers_name_space_was_made() {
+    let mut world = World::new();
+    let volume = world.path("volume");
+    fs::create_dir(&volume).unwrap();
+    let mounted = MountedLater::at(&volume);
+    let image = volume.join("image");
+    mounted.on_the_host(|| {
+        copy_tree(&world.path("image"), &image);
+        fs::write(image.join("etc/group"), "of-the-host:x:0:\n").unwrap();
+        for writable in ["upper", "work"] {
+            fs::create_dir(volume.join(writable)).unwrap();
+        }
+    });
+    assert!(!image.exists(), "this process must not see it");
+    world.host = Some(mounted.host());
+    world.shell("cat /etc/group; ls /added; echo x > /data/x; grep -c '^[0-9]* [0-9]* [0-9:]* [^ ]* / ' /proc/self/mountinfo");
+    world.add_mount(json!({ "destination": "/added", "source": image.join("data"), "options": ["bind"] }));
+    let overlay = |upper, work| RootMount::Overlay { lower: vec![image.clone()], upper, work };
+    let writable_elsewhere = overlay(world.path("upper"), world.path("work"));
+    let all_on_it = overlay(volume.join("upper"), volume.join("work"));
+    for (root, written) in [
+        (writable_elsewhere, world.path("upper/data/x")),
+        (all_on_it, volume.join("upper/data/x")),
+        (RootMount::Bind(image.clone()), image.join("data/x")),
+    ] {
+        world.root = root;
+        let ended = world.run().unwrap();
+        assert_eq!(ended.output(), "of-the-host:x:0:\n1", "{:?}", world.root);
+        mounted.on_the_host(|| assert_eq!(fs::read_to_string(&written).unwrap(), "x\n"));
+    }
+    assert_eq!(fs::read_dir(world.path("bundle/rootfs")).unwrap().count(), 0);
+}
+
+/// A file system that the host has mounted and this process, which lives in an earlier copy of the host's mounts, has not.
+struct MountedLater {
+    host: OwnedFd,
+    copy: OwnedFd,
+    place: PathBuf,
+}
+
+impl MountedLater {
+    fn at(place: &Path) -> MountedLater {
+        let own = || OwnedFd::from(fs::File::open("/proc/self/ns/mnt").unwrap());
+        let host = own();
+        crate::world::live_like_the_shim();
+        mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
+        let later = MountedLater { host, copy: own(), place: place.to_owned() };
+        later.on_the_host(|| {
+            mount("later", &later.place, "tmpfs", MountFlags::empty(), c"mode=755").unwrap();
+        });
+        later
+    }
+
+    fn host(&self) -> OwnedFd {
+        self.host.try_clone().unwrap()
+    }
+
+    fn on_the_host(&self, work: impl FnOnce()) {
+        let enter = |fd: &OwnedFd| move_into_link_name_space(fd.as_fd(), Some(LinkNameSpaceType::Mount));
+        enter(&self.host).unwrap();
+        let done = catch_unwind(AssertUnwindSafe(work));
+        enter(&self.copy).unwrap();
+        done.unwrap_or_else(|panic| resume_unwind(panic));
+    }
+}
+
+impl Drop for MountedLater {
+    fn drop(&mut self) {
+        // Stays there: it is what this process had before.
+        let back = move_into_link_name_space(self.host.as_fd(), Some(LinkNameSpaceType::Mount));
+        let unmounted = unmount(&self.place, UnmountFlags::DETACH);
+        if !std::thread::panicking() {
+            back.and(unmounted).unwrap();
+        }
+    }
+}
+
+fn copy_tree(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        let kind = fs::symlink_metadata(&from).unwrap().file_type();
+        if kind.is_dir() {
+            copy_tree(&from, &to);
+        } else if kind.is_symlink() {
+            symlink(fs::read_link(&from).unwrap(), &to).unwrap();
+        } else {
+            fs::copy(&from, &to).unwrap();
+        }
+    }
 }
 
 fn nothing_is_mounted_on_the_host() {

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
 use mainstay_launch::{
-    CgroupEntry, ExecRequest, InitRequest, Io, LaunchError, Launching, OomScorePolicy, Reply, RootMount,
-    Stdio, create, default_seccomp, exec,
+    CgroupEntry, ExecRequest, HostMounts, InitRequest, Io, LaunchError, Launching, OomScorePolicy, Reply,
+    RootMount, Stdio, create, default_seccomp, exec,
 };
 use oci_spec::runtime::{Process, Spec};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -40,6 +40,9 @@ pub fn live_like_the_shim() {
 pub struct World {
     dir: tempfile::TempDir,
     pub spec: Value,
+    pub root: RootMount,
+    /// The mount name space of the host, where it is another than this process's.
+    pub host: Option<OwnedFd>,
 }
 
 /// How a process ended.
@@ -100,7 +103,12 @@ impl World {
         )
         .unwrap();
         fs::write(image.join("etc/group"), "root:x:0:\nusers:x:100:app\n").unwrap();
-        World { dir, spec: default_spec() }
+        let root = RootMount::Overlay {
+            lower: vec![image],
+            upper: dir.path().join("upper"),
+            work: dir.path().join("work"),
+        };
+        World { dir, spec: default_spec(), root, host: None }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -135,25 +143,18 @@ impl World {
         serde_json::from_value(self.spec.clone()).unwrap()
     }
 
-    pub fn root(&self) -> RootMount {
-        RootMount::Overlay {
-            lower: vec![self.path("image")],
-            upper: self.path("upper"),
-            work: self.path("work"),
-        }
-    }
-
     /// Creates the container and waits until it is ready, without releasing it.
     pub fn create(&self, io: WantedIo, cgroup: CgroupEntry<'_>) -> Result<Running, LaunchError> {
-        let (spec, root) = (self.parsed(), self.root());
+        let spec = self.parsed();
         let bundle = self.path("bundle");
+        let host_mounts = self.host.as_ref().map(|host| HostMounts { namespace: host.as_fd(), own: &bundle });
         start(io, |io| {
             let oom_score = OomScorePolicy::Clamp;
             create(InitRequest {
                 spec: &spec,
                 bundle: &bundle,
-                root: &root,
-                host_mounts: None,
+                root: &self.root,
+                host_mounts,
                 io,
                 cgroup,
                 oom_score,

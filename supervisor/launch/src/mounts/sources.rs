@@ -1,0 +1,131 @@
+//! What is mounted from the host, looked up on the host as it is now.
+//!
+//! The shim's mount name space is a copy of the host's from the start of its pod. Where the host's root is no shared mount,
+//! what was mounted since is not in the copy: a path leads to the empty directory below the mount. So the child visits the
+//! host's name space, before it makes its own, and takes copies of what its root and its mounts are made of.
+//!
+//! Owns: what is looked up where, and the copies. Never: decides what is wrong with a source; that is said when it is mounted.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use oci_spec::runtime::Mount;
+
+use super::clone_tree;
+use super::options::{Bind, MountOptions};
+use crate::error::{Context, Result, Step};
+use crate::namespaces::MountNamespaceVisit;
+use crate::rootfs::RootMount;
+
+/// Where the sources of the root and of bind mounts are looked up.
+#[derive(Clone, Copy, Debug)]
+pub struct HostMounts<'a> {
+    /// The host's mount name space. The caller's own is a copy of an earlier moment: it may not have what was mounted since,
+    /// and none of its mounts is a peer of the host's.
+    pub namespace: BorrowedFd<'a>,
+    /// A directory of the caller's, with mounts that only the caller has: what is below it is not looked up on the host.
+    pub own: &'a Path,
+}
+
+/// Detached copies of mounts, made in the host's mount name space. What is not there is looked up in the caller's.
+#[derive(Debug, Default)]
+pub(crate) struct SourceTrees {
+    /// By the index of the mount.
+    mounts: BTreeMap<usize, OwnedFd>,
+    /// The root that is a directory.
+    root: Option<OwnedFd>,
+    /// The read-only layers of a root that is an overlay, by their index.
+    layers: BTreeMap<usize, OwnedFd>,
+    /// The directory that its writable layer and overlayfs's own directory are in: they must be of one mount.
+    writable: Option<OwnedFd>,
+}
+
+/// What is to be copied, and which field of [`SourceTrees`] it is for.
+enum Wanted {
+    Mount(usize),
+    Root,
+    Layer(usize),
+    Writable,
+}
+
+impl SourceTrees {
+    /// Copies the sources; this process is back in its own mount name space afterwards.
+    pub(crate) fn of(
+        host: Option<HostMounts<'_>>,
+        root: &RootMount,
+        mounts: &[Mount],
+    ) -> Result<SourceTrees> {
+        let mut trees = SourceTrees::default();
+        let Some(HostMounts { namespace, own }) = host else { return Ok(trees) };
+        let of_root = root_sources(root);
+        let all = of_root.into_iter().chain(mounts.iter().enumerate().filter_map(bind_source));
+        let of_host: Vec<_> =
+            all.filter(|(_, path, _)| path.is_absolute() && !path.starts_with(own)).collect();
+        if of_host.is_empty() {
+            return Ok(trees);
+        }
+        let visit = MountNamespaceVisit::to(namespace)
+            .context(Step::Namespaces, || "visiting the host's mount name space".to_owned())?;
+        for (wanted, path, bind) in of_host {
+            if let Ok(tree) = clone_tree(path, bind) {
+                trees.keep(wanted, tree);
+            }
+        }
+        visit.end().context(Step::Namespaces, || "returning from the host's mount name space".to_owned())?;
+        Ok(trees)
+    }
+
+    fn keep(&mut self, wanted: Wanted, tree: OwnedFd) {
+        match wanted {
+            Wanted::Mount(index) => drop(self.mounts.insert(index, tree)),
+            Wanted::Layer(index) => drop(self.layers.insert(index, tree)),
+            Wanted::Root => self.root = Some(tree),
+            Wanted::Writable => self.writable = Some(tree),
+        }
+    }
+
+    /// That of a bind mount.
+    pub(crate) fn mount(&self, index: usize) -> io::Result<Option<OwnedFd>> {
+        copied(self.mounts.get(&index))
+    }
+
+    /// That of a root that is a directory.
+    pub(crate) fn root(&self) -> io::Result<Option<OwnedFd>> {
+        copied(self.root.as_ref())
+    }
+
+    /// That of a read-only layer.
+    pub(crate) fn layer(&self, index: usize) -> io::Result<Option<OwnedFd>> {
+        copied(self.layers.get(&index))
+    }
+
+    /// That of the directory of the writable layer.
+    pub(crate) fn writable(&self) -> io::Result<Option<OwnedFd>> {
+        copied(self.writable.as_ref())
+    }
+}
+
+fn copied(tree: Option<&OwnedFd>) -> io::Result<Option<OwnedFd>> {
+    tree.map(OwnedFd::try_clone).transpose()
+}
+
+fn root_sources(root: &RootMount) -> Vec<(Wanted, &Path, Bind)> {
+    match root {
+        RootMount::Bind(path) => vec![(Wanted::Root, path.as_path(), Bind::Recursive)],
+        RootMount::Overlay { lower, upper, work } => {
+            let layers = lower.iter().enumerate();
+            let layers = layers.map(|(index, path)| (Wanted::Layer(index), path.as_path(), Bind::Single));
+            // Apart, they may be of different mounts of one file system, which their copies would not tell.
+            let above = upper.parent().filter(|above| work.parent() == Some(above));
+            layers.chain(above.map(|above| (Wanted::Writable, above, Bind::Single))).collect()
+        }
+    }
+}
+
+fn bind_source((index, mount): (usize, &Mount)) -> Option<(Wanted, &Path, Bind)> {
+    let options = MountOptions::parse(mount.options().as_deref().unwrap_or_default()).ok()?;
+    let source = mount.source().as_deref()?;
+    (options.bind != Bind::No).then_some((Wanted::Mount(index), source, options.bind))
+}
