@@ -106,6 +106,14 @@ pub enum CgroupError {
         /// The directory that could not be removed.
         path: PathBuf,
     },
+    /// Somebody else holds the lock of the group.
+    #[error("{} is locked by {}", path.display(), holder.map_or("another process".to_owned(), |pid| format!("process {pid}")))]
+    Locked {
+        /// The directory that is locked.
+        path: PathBuf,
+        /// Who holds it, where this process can see that.
+        holder: Option<u32>,
+    },
     /// More nested groups than are ever walked.
     #[error("{} has more than {limit} groups below it", path.display())]
     TreeTooLarge {

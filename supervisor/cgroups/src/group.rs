@@ -32,6 +32,9 @@ use crate::path::CgroupPath;
 use crate::processes::processes;
 use crate::tree;
 
+/// How often a group is tried to be made whose parent is removed meanwhile.
+const MAKE_ATTEMPTS_MAX: usize = 32;
+
 /// A handle on one group.
 #[derive(Debug, Clone)]
 pub struct Cgroup {
@@ -149,9 +152,19 @@ impl Cgroup {
     /// Removes the group and all groups below it from every hierarchy, going on past those that are busy.
     /// [`CgroupError::Busy`] means that a process is still in it, dying perhaps: kill, wait, and try again.
     pub fn remove(&self) -> Result<(), CgroupError> {
+        self.remove_each(|node| tree::remove(node))
+    }
+
+    /// Removes the group from every hierarchy in which no group is below it, so that a group that somebody is just making
+    /// in it stays as it was made. [`CgroupError::Busy`] means that there is one, or a process.
+    pub fn remove_childless(&self) -> Result<(), CgroupError> {
+        self.remove_each(|node| tree::remove_childless(node))
+    }
+
+    fn remove_each(&self, remove: impl Fn(Node<'_>) -> Result<(), CgroupError>) -> Result<(), CgroupError> {
         let mut failed = None;
         for id in self.layout.ids() {
-            if let Err(error) = tree::remove(self.node(id)) {
+            if let Err(error) = remove(self.node(id)) {
                 failed.get_or_insert(error);
             }
         }
@@ -206,16 +219,22 @@ impl Cgroup {
         Ok(made)
     }
 
-    /// Makes the directory, and those above it only when they turn out to be missing.
+    /// Makes the directory, and those above it only when they turn out to be missing. Whoever finds the one above empty may
+    /// remove it between the two.
     fn make(&self, id: HierarchyId) -> Result<Made, CgroupError> {
         let node = self.node(id);
-        match node.make() {
-            Err(Errno::NOENT) => {}
-            other => return other.map_err(|errno| CgroupError::io("create", node.dir(), errno)),
-        }
-        for above in self.path.ancestors() {
-            let above = node.hierarchy.node(above);
-            above.make().map_err(|errno| CgroupError::io("create", above.dir(), errno))?;
+        for _ in 1..MAKE_ATTEMPTS_MAX {
+            match node.make() {
+                Err(Errno::NOENT) => {}
+                other => return other.map_err(|errno| CgroupError::io("create", node.dir(), errno)),
+            }
+            for above in self.path.ancestors() {
+                let above = node.hierarchy.node(above);
+                match above.make() {
+                    Err(Errno::NOENT) => break,
+                    made => made.map_err(|errno| CgroupError::io("create", above.dir(), errno))?,
+                };
+            }
         }
         node.make().map_err(|errno| CgroupError::io("create", node.dir(), errno))
     }

@@ -74,6 +74,15 @@ pub(crate) fn remove(top: Node<'_>) -> Result<(), CgroupError> {
     Err(CgroupError::Busy { path: top.dir() })
 }
 
+/// Removes the group if there is none below it. A group that is not there is removed already.
+pub(crate) fn remove_childless(top: Node<'_>) -> Result<(), CgroupError> {
+    let io = |errno| CgroupError::io("remove", top.dir(), errno);
+    match remove_dir(top.hierarchy.root().map_err(io)?, top.relative).map_err(io)? {
+        Removal::Gone => Ok(()),
+        Removal::Busy => Err(CgroupError::Busy { path: top.dir() }),
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Removal {
     Gone,

@@ -12,8 +12,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use mainstay_cgroups::{
-    Cgroup, CgroupError, CgroupPath, Controller, Controllers, FreezerState, KillMethod, KillOutcome, Layout,
-    LayoutSources, Occupancy, default_device_rules,
+    Cgroup, CgroupError, CgroupPath, Controller, Controllers, FreezerState, GroupLock, KillMethod,
+    KillOutcome, Layout, LayoutSources, Occupancy, Sharing, default_device_rules,
 };
 use oci_spec::runtime::LinuxResources;
 use rustix::process::{Pid, Signal, pidfd_open, pidfd_send_signal};
@@ -485,4 +485,68 @@ fn everything_can_be_repeated() {
     assert!(matches!(again.stats(), Err(CgroupError::NotFound { .. })));
     assert!(matches!(again.apply(&resources("{}")), Err(CgroupError::NotFound { .. })));
     assert!(matches!(again.add(rustix::process::getpid()), Err(CgroupError::NotFound { .. })));
+}
+
+/// The parent of all pods was removed with everything below it whenever the last pod went: with the cgroup, made just now and
+/// still empty, and the limits of a pod that was on its way.
+#[test]
+fn a_parent_that_is_removed_leaves_a_child_that_is_being_made() {
+    for view in [View::Machine, View::OnlyV1, View::OnlyV2] {
+        let Some(rig) = Rig::new(view, "childless", "{}") else { continue };
+        let above = rig.group.path().parent().unwrap();
+        let above = Cgroup::open(&rig.layout, &above);
+        assert!(matches!(above.remove_childless(), Err(CgroupError::Busy { .. })));
+        rig.group.v1_procs().unwrap().iter().for_each(|file| assert!(file.exists(), "{file:?} is gone"));
+        assert_eq!(rig.group.v2_dir().unwrap().is_some(), rig.layout.v2_mount_point().is_some());
+        rig.group.remove().unwrap();
+        above.remove_childless().unwrap();
+        above.remove_childless().unwrap();
+        assert!(above.v1_procs().unwrap().is_empty() && above.v2_dir().unwrap().is_none());
+    }
+}
+
+/// Whoever makes a group finds its parent missing, makes that, and finds it missing again: somebody saw it empty.
+#[test]
+fn a_group_is_made_although_its_parent_is_removed_all_the_time() {
+    let Some(rig) = Rig::new(View::Machine, "contended", "{}") else { return };
+    let above = Cgroup::open(&rig.layout, &rig.group.path().parent().unwrap());
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                let _ = above.remove_childless();
+            }
+        });
+        let made = (0..200).try_for_each(|_| {
+            Cgroup::create(&rig.layout, rig.group.path(), Controllers::NONE)?;
+            rig.group.remove()
+        });
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        made.unwrap();
+    });
+}
+
+#[test]
+fn the_lock_of_a_group_has_one_owner_or_many_visitors() {
+    for view in [View::Machine, View::OnlyV1, View::OnlyV2] {
+        let Some(rig) = Rig::new(view, "lock", "{}") else { continue };
+        let own = std::process::id();
+        let locked = |result: Result<GroupLock, CgroupError>| match result {
+            Err(CgroupError::Locked { holder, .. }) => assert_eq!(holder, Some(own)),
+            other => panic!("{other:?}"),
+        };
+        let owner = rig.group.lock(Sharing::Exclusive).unwrap();
+        locked(rig.group.lock(Sharing::Exclusive));
+        locked(rig.group.lock(Sharing::Shared));
+        drop(owner);
+        let visitors = [rig.group.lock(Sharing::Shared).unwrap(), rig.group.lock(Sharing::Shared).unwrap()];
+        locked(rig.group.lock(Sharing::Exclusive));
+        drop(visitors);
+        let owner = rig.group.lock(Sharing::Exclusive).unwrap();
+        rig.group.remove().unwrap();
+        assert!(matches!(rig.group.lock(Sharing::Exclusive), Err(CgroupError::NotFound { .. })));
+        Cgroup::create(&rig.layout, rig.group.path(), Controllers::NONE).unwrap();
+        // The one that is locked is another one, and gone.
+        drop((rig.group.lock(Sharing::Exclusive).unwrap(), owner));
+    }
 }
