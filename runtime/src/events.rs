@@ -6,6 +6,8 @@ use mainstay_messages::admin::Follow;
 use mainstay_messages::event::{Event, Seq};
 use mainstay_messages::{ContainerId, Result, SandboxId, event};
 
+use crate::closing::Closed;
+
 /// Which part of the journal is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventOptions {
@@ -53,6 +55,7 @@ pub struct EventStream {
     subject: Option<Subject>,
     /// The last number that is wanted.
     until: Option<Seq>,
+    closed: Closed,
 }
 
 impl Subject {
@@ -66,9 +69,9 @@ impl Subject {
 }
 
 impl EventStream {
-    pub(crate) fn new(subscription: Subscription, options: EventOptions, last: Seq) -> Self {
+    pub(crate) fn new(subscription: Subscription, options: EventOptions, last: Seq, closed: Closed) -> Self {
         let until = (options.follow == Follow::No).then_some(last);
-        Self { subscription, subject: options.subject, until }
+        Self { subscription, subject: options.subject, until, closed }
     }
 
     /// The next entry or gap; none at the end. May be cancelled without loss.
@@ -80,7 +83,7 @@ impl EventStream {
             if self.until.is_some_and(|until| self.subscription.cursor() >= until) {
                 return Ok(None);
             }
-            match self.subscription.next().await? {
+            match self.closed.or(self.subscription.next()).await?? {
                 Item::Event(event) if self.until.is_some_and(|until| event.seq > until) => return Ok(None),
                 Item::Event(event) => {
                     if self.subject.as_ref().is_none_or(|subject| subject.covers(&event.subject)) {

@@ -42,6 +42,7 @@
 
 mod audit;
 pub mod backend;
+mod closing;
 pub mod config;
 pub mod daemon;
 pub mod events;

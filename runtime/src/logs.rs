@@ -22,6 +22,8 @@ use tokio::fs::File;
 use tokio::io::AsyncReadExt;
 use tokio::sync::watch;
 
+use crate::closing::Closed;
+
 /// How often a log that is followed is looked at, in milliseconds.
 pub const LOG_FOLLOW_POLL_MS: u64 = 50;
 /// The longest record that is taken, in bytes. The shim splits lines far below it; a longer one is shown in
@@ -57,6 +59,7 @@ pub struct LogStream {
     since: Timestamp,
     /// While the container can still write.
     writer: Option<watch::Receiver<Arc<ContainerSnapshot>>>,
+    closed: Closed,
 }
 
 /// Reads the records of one log.
@@ -76,16 +79,20 @@ impl LogStream {
         path: PathBuf,
         options: LogOptions,
         writer: watch::Receiver<Arc<ContainerSnapshot>>,
+        closed: Closed,
     ) -> Result<Self> {
         let (reader, tail) = match options.tail {
             Some(count) => tail(&path, count).await.map_err(|error| unreadable(&path, &error))?,
             None => (LogReader::new(path), VecDeque::new()),
         };
         let writer = (options.follow == Follow::Yes).then_some(writer);
-        Ok(Self { reader, tail, since: options.since.unwrap_or_default(), writer })
+        Ok(Self { reader, tail, since: options.since.unwrap_or_default(), writer, closed })
     }
 
     /// The next record; none at the end.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when the log cannot be read, and when the runtime was closed and all has been read.
     pub async fn next(&mut self) -> Result<Option<LogRecord>> {
         loop {
             let ended = self.writer.as_ref().is_none_or(has_ended);
@@ -98,22 +105,24 @@ impl LogStream {
                 Some(_) => {}
                 // The shim writes a log to its end before it tells of the exit, so this was the end.
                 None if ended => return Ok(None),
-                None => self.wait().await,
+                None => self.wait().await?,
             }
         }
     }
 
     /// Until there may be more.
-    async fn wait(&mut self) {
-        let poll = tokio::time::sleep(Duration::from_millis(LOG_FOLLOW_POLL_MS));
-        match &mut self.writer {
-            Some(writer) => {
-                let _ =
-                    tokio::time::timeout_at(poll.deadline(), writer.wait_for(|s| s.record.exit.is_some()))
-                        .await;
+    async fn wait(&mut self) -> Result<()> {
+        let poll = Duration::from_millis(LOG_FOLLOW_POLL_MS);
+        let more = async {
+            match &mut self.writer {
+                Some(writer) => {
+                    let exit = writer.wait_for(|snapshot| snapshot.record.exit.is_some());
+                    let _ = tokio::time::timeout(poll, exit).await;
+                }
+                None => tokio::time::sleep(poll).await,
             }
-            None => poll.await,
-        }
+        };
+        self.closed.or(more).await
     }
 }
 

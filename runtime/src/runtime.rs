@@ -28,6 +28,7 @@ use mainstay_messages::{
     ContainerId, ContainerSpec, Error, ExecId, ExecSpec, Exit, Result, SandboxId, SandboxSpec, Signal,
 };
 
+use crate::closing::{Closed, closed};
 use crate::config::Config;
 use crate::events::{EventOptions, EventStream, Subject};
 use crate::logs::{LogOptions, LogStream};
@@ -80,7 +81,9 @@ impl Runtime {
         &self.system.config
     }
 
-    /// Ends the runtime. Other clones of the handle answer with [`Error::Unavailable`] from then on.
+    /// Ends the runtime. Other clones of the handle answer with [`Error::Unavailable`] from then on, and so do all that wait:
+    /// for an exit, an event, a line of a log, the output of a session, the answer to a call. Of what was there before,
+    /// nothing is withheld from them.
     ///
     /// # Errors
     /// Of stopping containers; the runtime has ended all the same.
@@ -106,7 +109,7 @@ impl Runtime {
     /// of it is left, or it is listed as not ready until that is so.
     pub async fn run_sandbox(&self, spec: SandboxSpec) -> Result<SandboxId> {
         spec.check()?;
-        self.send(RunSandbox { spec }).await?
+        self.send(RunSandbox { spec }).await
     }
 
     /// Stops the containers of a pod, and its shim. One that is stopped or unknown counts as success.
@@ -132,7 +135,7 @@ impl Runtime {
     /// the machine could not make it, it stays listed as exited, with [`mainstay_messages::ExitStatus::StartError`].
     pub async fn create_container(&self, sandbox: &SandboxId, spec: ContainerSpec) -> Result<ContainerId> {
         spec.check()?;
-        self.send(CreateContainer { sandbox: sandbox.clone(), spec }).await?
+        self.send(CreateContainer { sandbox: sandbox.clone(), spec }).await
     }
 
     /// Lets a created container run.
@@ -201,10 +204,13 @@ impl Runtime {
     /// Waits for the end of a container, as long as that takes.
     ///
     /// # Errors
-    /// [`Error::NotFound`], also when it is removed without having ended.
+    /// [`Error::NotFound`], also when it is removed without having ended; [`Error::Unavailable`] when the runtime is closed
+    /// before that.
     pub async fn wait(&self, container: &ContainerId) -> Result<Exit> {
         // When it is removed meanwhile, its last snapshot stays readable.
-        self.exit_watch(container)?.exit().await.ok_or_else(|| Error::not_found(Kind::Container, container))
+        let mut watch = self.exit_watch(container)?;
+        let exit = self.closed().or(watch.exit()).await?;
+        exit.ok_or_else(|| Error::not_found(Kind::Container, container))
     }
 
     fn exit_watch(&self, container: &ContainerId) -> Result<ExitWatch> {
@@ -290,7 +296,7 @@ impl Runtime {
         let unknown = || Error::not_found(Kind::Container, container);
         let snapshots = self.directory().watch_container(container).ok_or_else(unknown)?;
         let path = snapshots.borrow().record.log_path.clone();
-        LogStream::open(path, options, snapshots).await
+        LogStream::open(path, options, snapshots, self.closed()).await
     }
 
     /// What a container uses now.
@@ -381,7 +387,7 @@ impl Runtime {
     /// The journal as a stream.
     pub fn events(&self, options: EventOptions) -> EventStream {
         let log = &self.system.event_log;
-        EventStream::new(log.subscribe(options.after), options, log.last())
+        EventStream::new(log.subscribe(options.after), options, log.last(), self.closed())
     }
 
     /// What happens from now on, to one object or to all.
@@ -442,17 +448,28 @@ impl Runtime {
         Routed<M>: Message<Result = Result<T>> + Send,
         <Router as Actor>::Context: ToEnvelope<Router, Routed<M>>,
     {
-        self.send(Routed(message)).await?
+        self.send(Routed(message)).await
     }
 
-    async fn send<M>(&self, message: M) -> Result<M::Result>
+    async fn send<M, T>(&self, message: M) -> Result<T>
     where
-        M: Message + Send + 'static,
-        M::Result: Send,
+        M: Message<Result = Result<T>> + Send + 'static,
+        T: Send + 'static,
         Router: Handler<M>,
         <Router as Actor>::Context: ToEnvelope<Router, M>,
     {
-        self.router().send(message).await.map_err(|_| Error::unavailable("the runtime", "it was closed"))
+        let mut end = self.closed();
+        let answer = end.or(self.router().send(message)).await?.map_err(|_| closed())?;
+        match answer {
+            // An actor that had the call and was ended with the runtime.
+            Err(Error::Internal { .. }) if end.was_said() => Err(closed()),
+            answer => answer,
+        }
+    }
+
+    /// Hears of the end of this runtime.
+    pub(crate) fn closed(&self) -> Closed {
+        self.system.closed()
     }
 
     fn router(&self) -> &Addr<Router> {

@@ -16,6 +16,7 @@ use mainstay_task_api::streams::{
 };
 use tokio::sync::watch;
 
+use crate::closing::{Closed, closed};
 use crate::failure::chain;
 use crate::runtime::Runtime;
 
@@ -52,6 +53,7 @@ pub struct SessionReader {
     exit: ExitWatch,
     stream: Option<StreamReader>,
     ended: Option<Ended>,
+    closed: Closed,
 }
 
 /// The input of a process.
@@ -111,6 +113,14 @@ pub(crate) enum ExitWatch {
 }
 
 impl ExitWatch {
+    /// Whether the exit is there.
+    fn is_settled(&self) -> bool {
+        match self {
+            Self::Init(container) => container.borrow().record.exit.is_some(),
+            Self::Exec(exec) => exec.borrow().exit.is_some(),
+        }
+    }
+
     /// The exit, as soon as there is one; none when the process went away without.
     pub(crate) async fn exit(&mut self) -> Option<Exit> {
         match self {
@@ -162,8 +172,9 @@ impl Session {
         };
         let process = Process { container, exec };
         let ended = if reader.is_some() { None } else { Some(Ended::AwaitingExit) };
+        let closed = runtime.closed();
         Ok(Self {
-            reader: SessionReader { process: process.clone(), exit, stream: reader, ended },
+            reader: SessionReader { process: process.clone(), exit, stream: reader, ended, closed },
             writer: SessionWriter { runtime, process, stream: writer },
         })
     }
@@ -207,14 +218,29 @@ impl SessionReader {
     /// The next item, or none after the last one. May be cancelled without loss.
     ///
     /// # Errors
-    /// [`Error::NotFound`] when the process is forgotten and nobody learned how it ended.
+    /// [`Error::NotFound`] when the process is forgotten and nobody learned how it ended; [`Error::Unavailable`] when the
+    /// runtime was closed while it ran: whatever it still says, nobody will learn from this runtime how it ends.
     pub async fn next(&mut self) -> Result<Option<SessionItem>> {
         let stream = match (self.ended, &mut self.stream) {
             (Some(Ended::Over), _) => return Ok(None),
             (Some(Ended::AwaitingExit), _) | (None, None) => return self.exit().await.map(Some),
             (None, Some(stream)) => stream,
         };
-        let item = match stream.next().await {
+        let running = !self.exit.is_settled();
+        let frame = tokio::select! {
+            biased;
+            () = self.closed.heard(), if running => None,
+            frame = stream.next() => Some(frame),
+        };
+        let Some(frame) = frame else {
+            if self.exit.is_settled() {
+                // It ended just before the runtime did, and is told to the end.
+                return Box::pin(self.next()).await;
+            }
+            self.ended = Some(Ended::Over);
+            return Err(closed());
+        };
+        let item = match frame {
             Ok(Frame::Stdout(bytes)) => SessionItem::Output { stream: OutputStream::Stdout, bytes },
             Ok(Frame::Stderr(bytes)) => SessionItem::Output { stream: OutputStream::Stderr, bytes },
             Ok(Frame::Lagged { dropped_bytes }) => {
@@ -237,8 +263,9 @@ impl SessionReader {
     }
 
     async fn exit(&mut self) -> Result<SessionItem> {
-        let exit = self.exit.exit().await;
+        let exit = self.closed.or(self.exit.exit()).await;
         self.ended = Some(Ended::Over);
+        let exit = exit?;
         let Process { container, exec } = &self.process;
         exit.map(SessionItem::Exited).ok_or_else(|| match exec {
             Some(exec) => Error::not_found(Kind::Exec, exec),
@@ -252,10 +279,10 @@ impl SessionWriter {
     /// closed its input goes nowhere, as with a pipe whose reader is gone.
     ///
     /// # Errors
-    /// None today.
+    /// [`Error::Unavailable`] when the runtime is closed while it waits.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<()> {
         let Some(stream) = &mut self.stream else { return Ok(()) };
-        if let Err(error) = stream.write(bytes).await {
+        if let Err(error) = self.runtime.closed().or(stream.write(bytes)).await? {
             tracing::debug!(container = %self.process.container, error = chain(&error), "input was not taken");
         }
         Ok(())

@@ -23,6 +23,7 @@ use mainstay_supervisor::{Lifetime, OomScorePolicy, Program, ShimSupervisor, Sup
 use rustix::rand::GetRandomFlags;
 use tokio::sync::oneshot;
 
+use crate::closing::{Closed, Closing};
 use crate::config::{self, Config, ShimLifetime, StoreLimits};
 use crate::failure::chain;
 use crate::lost;
@@ -41,6 +42,7 @@ pub(crate) struct System {
     counters: Arc<Counters>,
     store: Arc<SqliteStore>,
     actors: Mutex<Option<Actors>>,
+    closing: Closing,
 }
 
 /// The thread of the actors.
@@ -82,11 +84,18 @@ impl System {
             counters,
             store,
             actors,
+            closing: Closing::new(),
         })
     }
 
-    /// Ends the actors, then the store. What they had asked of the store is written.
+    /// Hears of the end of this system.
+    pub(crate) fn closed(&self) -> Closed {
+        self.closing.listen()
+    }
+
+    /// Ends the actors, then the store. What they had asked of the store is written. Whoever waits is told first.
     pub(crate) async fn stop(&self) -> Result<()> {
+        self.closing.say();
         let actors = self.actors.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(Actors { system, thread }) = actors else { return Ok(()) };
         system.stop();
