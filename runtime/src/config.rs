@@ -22,11 +22,12 @@ const KEY_LIKENESS_MIN: f64 = 0.7;
 pub struct Config {
     /// What lasts: the store, logs, writable layers.
     pub root_dir: PathBuf,
-    /// What a reboot may take: sockets, bundles, exit records.
+    /// What a reboot may take: sockets, bundles, exit records. One runtime at a time has it.
     pub state_dir: PathBuf,
     /// The socket of the admin RPC.
     pub admin_socket: PathBuf,
-    /// The cgroup below which all pods are.
+    /// The cgroup below which all pods are. It is this runtime's own: made when it is not there, and removed when the runtime
+    /// ends and no pod is in it. Limits for all pods together belong on a cgroup above it.
     pub cgroup_parent: String,
     /// Whether shims live on when the runtime ends.
     pub shims: ShimLifetime,
@@ -245,7 +246,8 @@ impl Config {
              # The unix socket of the admin RPC, mode 0600. Only root and the daemon's own user may use it.\n\
              admin_socket = {admin_socket:?}\n\
              \n\
-             # The cgroup below which all pods are.\n\
+             # The cgroup below which all pods are. It is made when it is not there, and removed when the daemon\n\
+             # ends and no pod is in it: limits for all pods together belong on a cgroup above it.\n\
              cgroup_parent = {cgroup_parent:?}\n\
              \n\
              # \"outlive\": containers run on when the daemon ends, and the next one adopts them.\n\

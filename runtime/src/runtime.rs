@@ -83,7 +83,7 @@ impl Runtime {
 
     /// Ends the runtime. Other clones of the handle answer with [`Error::Unavailable`] from then on, and so do all that wait:
     /// for an exit, an event, a line of a log, the output of a session, the answer to a call. Of what was there before,
-    /// nothing is withheld from them.
+    /// nothing is withheld from them. Its cgroup is removed when no pod is in it any more.
     ///
     /// # Errors
     /// Of stopping containers; the runtime has ended all the same.

@@ -19,7 +19,9 @@ use mainstay_messages::id::ID_BYTES;
 use mainstay_messages::{Error, Result, Timestamp};
 use mainstay_store::{Options, SqliteStore};
 use mainstay_supervisor::paths::Directories;
-use mainstay_supervisor::{Lifetime, OomScorePolicy, Program, ShimSupervisor, SupervisorSettings, identity};
+use mainstay_supervisor::{
+    Claim, Lifetime, OomScorePolicy, Program, ShimSupervisor, SupervisorSettings, identity,
+};
 use rustix::rand::GetRandomFlags;
 use tokio::sync::oneshot;
 
@@ -178,7 +180,8 @@ fn run_actors(settings: SupervisorSettings, limits: StoreLimits, sender: oneshot
 }
 
 async fn start_actors(settings: SupervisorSettings, limits: StoreLimits) -> Result<Ready> {
-    settings.check()?;
+    // Before anything is looked at: what another runtime has is none of our business.
+    let claim = Claim::take(&settings)?;
     let boot_id = identity::boot_id().map_err(|error| Error::unavailable("the boot id", error))?;
     let path = settings.root_dir.join(STORE_FILE);
     let options = Options {
@@ -201,7 +204,7 @@ async fn start_actors(settings: SupervisorSettings, limits: StoreLimits) -> Resu
     let parts = Parts { ports, log_dir: settings.directories().logs(), last: loaded.last };
     let mut supervisor = None;
     let core = Core::start(parts, |facts| {
-        let actor = ShimSupervisor::new(settings, facts.exited, facts.died, facts.noted)?;
+        let actor = ShimSupervisor::new(settings, claim, facts.exited, facts.died, facts.noted)?;
         Ok::<_, Error>(Supervisor::of(supervisor.insert(actor.start())))
     })?;
     let supervisor =

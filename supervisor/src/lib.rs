@@ -14,6 +14,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`supervisor`] | the actor |
+//! | [`claim`] | what belongs to one runtime alone |
 //! | [`settings`], [`paths`], [`host`] | what it works with: settings, names of files, what the machine can give |
 //! | [`oci`] | the OCI spec of a container (pure) |
 //! | [`state`] | which exits are settled (pure) |
@@ -30,6 +31,7 @@
 
 mod adopt;
 mod cgroup;
+pub mod claim;
 mod disks;
 mod exits;
 pub mod faults;
@@ -57,6 +59,7 @@ mod task;
 mod watch;
 mod zygote;
 
+pub use claim::{CLAIM_WAIT_MS, Claim};
 pub use exits::{EXIT_QUESTION_MS, RECEIPTS_GATHERED_MS, RECONNECT_MAX_MS, RECONNECT_MIN_MS};
 pub use settings::{Lifetime, OomScorePolicy, Program, SupervisorSettings, Timeouts};
 pub use shim::{RECEIPT_TIMEOUT_MS, SHIM_DEATH_DEADLINE_MS};

@@ -1,7 +1,7 @@
 //! What all shims of a supervisor have in common, and the place for work that blocks.
 //!
-//! Owns: the settings, the machine's cgroup layout and facts, the sealed program, the zygote, the lifeline, and whose
-//! turn it is. Never: knows a single shim.
+//! Owns: the settings, the claim to directories and cgroup, the machine's cgroup layout and facts, the sealed program, the
+//! zygote, the lifeline, and whose turn it is. Never: knows a single shim.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,13 +10,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use actix::Recipient;
-use mainstay_cgroups::{Cgroup, CgroupError, CgroupPath, Controllers, Layout};
+use mainstay_cgroups::{Cgroup, CgroupPath, Layout};
 use mainstay_messages::event::Subject;
 use mainstay_messages::router::Noted;
 use mainstay_messages::{ContainerId, Error, Result, SandboxId, Timestamp};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::cgroup;
+use crate::claim::Claim;
 use crate::host::HostFacts;
 use crate::paths::Directories;
 use crate::saga::{Report, Turns};
@@ -38,6 +38,8 @@ pub(crate) struct Machine {
     cgroup_parent: CgroupPath,
     program: OnceLock<SealedProgram>,
     journal: Recipient<Noted>,
+    /// The last to be dropped: all that works on the machine is over then.
+    _claim: Claim,
 }
 
 /// A pipe that nobody writes to: shims hold the end that reads, and read its end when this process has ended.
@@ -49,17 +51,14 @@ pub(crate) struct Lifeline {
 }
 
 impl Machine {
-    /// Checks the settings and looks at the machine.
-    pub fn new(settings: SupervisorSettings, journal: Recipient<Noted>) -> Result<Self> {
-        settings.check()?;
+    /// Looks at the machine, for settings that were checked when they were claimed.
+    pub fn new(settings: SupervisorSettings, claim: Claim, journal: Recipient<Noted>) -> Result<Self> {
         let lifeline = match settings.lifetime {
             Lifetime::Outlive => None,
             Lifetime::WithRuntime => Some(Lifeline::new().map_err(|e| Error::unavailable("a pipe", e))?),
         };
         let layout = Layout::detect().map_err(|error| Error::unavailable("cgroups", error))?;
         let cgroup_parent = settings.cgroup_parent()?;
-        // On a machine, or in a container, where cgroups can only be read, this is where it shows.
-        Cgroup::create(&layout, &cgroup_parent, Controllers::NONE).map_err(cgroup::error)?;
         Ok(Self {
             directories: settings.directories(),
             layout,
@@ -72,6 +71,7 @@ impl Machine {
             journal,
             program: OnceLock::new(),
             settings,
+            _claim: claim,
         })
     }
 
@@ -98,14 +98,6 @@ impl Machine {
     /// A handle on a pod's cgroup.
     pub fn pod_group(&self, sandbox: &SandboxId) -> Result<Cgroup> {
         Ok(Cgroup::open(&self.layout, &self.pod_cgroup(sandbox)?))
-    }
-
-    /// Removes the cgroup above those of the pods when none is in it any more.
-    pub fn remove_parent_group(&self) {
-        match Cgroup::open(&self.layout, &self.cgroup_parent).remove() {
-            Ok(()) | Err(CgroupError::Busy { .. } | CgroupError::NotFound { .. }) => {}
-            Err(error) => tracing::warn!(%error, "the cgroup above the pods stays"),
-        }
     }
 
     /// A handle on a container's cgroup.

@@ -1,6 +1,7 @@
 //! Where the files of pods and containers are.
 //!
 //! ```text
+//! <state>/lock                     locked by the runtime that has the directory
 //! <state>/p/<pod>/                 0700, gone with the pod; on tmpfs as a rule
 //!     pod.json                     its record, as it was when it was made
 //!     shim.json                    the identity of its shim
@@ -47,6 +48,11 @@ impl Directories {
     /// Those below a state directory (gone after a reboot) and a root directory (kept).
     pub fn new(state: impl Into<PathBuf>, root: impl Into<PathBuf>) -> Self {
         Self { state: state.into(), root: root.into() }
+    }
+
+    /// The file that is locked by the runtime that the state directory belongs to.
+    pub fn lock(&self) -> PathBuf {
+        self.state.join("lock")
     }
 
     /// Holds the directories of all pods.

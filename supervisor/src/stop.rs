@@ -18,7 +18,6 @@ use crate::launch::RUN_POD;
 use crate::link::Call;
 use crate::machine::Machine;
 use crate::saga::Turn;
-use crate::settings::Lifetime;
 use crate::shim::{Shim, Stage};
 use crate::watch::WatchedProcess;
 
@@ -77,13 +76,7 @@ pub(crate) async fn end_shim(remains: &Remains) -> Result<()> {
 /// Kills what is left of a pod and removes its cgroup.
 pub(crate) async fn remove_cgroup(remains: &Remains) -> Result<()> {
     let sandbox = remains.sandbox.clone();
-    let work = move |machine: &Machine| {
-        cgroup::remove(&machine.pod_group(&sandbox)?)?;
-        if machine.settings.lifetime == Lifetime::WithRuntime {
-            machine.remove_parent_group();
-        }
-        Ok(())
-    };
+    let work = move |machine: &Machine| cgroup::remove(&machine.pod_group(&sandbox)?);
     remains.turn.blocking(format!("the removal of the cgroup of pod {}", remains.sandbox), work).await
 }
 

@@ -33,6 +33,7 @@ use mainstay_messages::supervisor::{AdoptShim, Adopted, LaunchShim, StopShim};
 use mainstay_messages::{Error, Result, SandboxId, Timestamp};
 
 use crate::adopt;
+use crate::claim::Claim;
 use crate::launch;
 use crate::machine::{Machine, now};
 use crate::settings::SupervisorSettings;
@@ -66,14 +67,15 @@ enum Pod {
 }
 
 impl ShimSupervisor {
-    /// Checks the settings against this machine. The error is the first thing that is in the way.
+    /// One for settings that `claim` was taken with. The error is the first thing that is in the way.
     pub fn new(
         settings: SupervisorSettings,
+        claim: Claim,
         task_exited: Recipient<TaskExited>,
         shim_died: Recipient<ShimDied>,
         noted: Recipient<Noted>,
     ) -> Result<Self> {
-        let machine = Arc::new(Machine::new(settings, noted)?);
+        let machine = Arc::new(Machine::new(settings, claim, noted)?);
         Ok(Self { machine, facts: Facts { task_exited, shim_died }, pods: HashMap::new() })
     }
 

@@ -58,7 +58,9 @@ impl Cgroup {
         }
         let lock = GroupLock { directory };
         match node.open(OFlags::PATH) {
-            Ok(named) if inode(named.as_fd()).map_err(io)? == inode(lock.directory.as_fd()).map_err(io)? => {
+            Ok(named)
+                if inode(named.as_fd()).map_err(io)? == inode(lock.directory.as_fd()).map_err(io)? =>
+            {
                 Ok(lock)
             }
             Ok(_) | Err(Errno::NOENT) => Err(gone()),

@@ -18,7 +18,7 @@ use mainstay_messages::{
     ContainerId, ContainerSpec, Exit, ProcessIdentity, SandboxId, SandboxSpec, Timestamp,
 };
 use mainstay_supervisor::paths::Directories;
-use mainstay_supervisor::{Program, ShimSupervisor, SupervisorSettings, find, identity};
+use mainstay_supervisor::{Claim, Program, ShimSupervisor, SupervisorSettings, find, identity};
 use rustix::process::{Pid, Signal, kill_process, pidfd_send_signal};
 use tokio::sync::{mpsc, oneshot};
 
@@ -121,8 +121,9 @@ impl World {
             actix::System::new().block_on(async move {
                 let ear = Ear { facts: sender, reluctance, heard: BTreeMap::new() }.start();
                 let (exits, deaths) = (ear.clone().recipient(), ear.clone().recipient());
-                let supervisor = ShimSupervisor::new(settings, exits, deaths, ear.recipient());
-                let address = supervisor.expect("good settings").start();
+                let claim = Claim::take(&settings).expect("good settings");
+                let supervisor = ShimSupervisor::new(settings, claim, exits, deaths, ear.recipient());
+                let address = supervisor.expect("a good machine").start();
                 let _ = started.send(address);
                 // Dropped with the test.
                 let _ = stopped.await;

@@ -6,6 +6,7 @@ use actix::{Actor, Context, Handler};
 use mainstay_messages::router::Noted;
 
 use super::*;
+use crate::claim::Claim;
 use crate::settings::SupervisorSettings;
 
 struct Deaf;
@@ -29,7 +30,8 @@ fn machine(temp: &tempfile::TempDir, name: &str) -> Option<Arc<Machine>> {
     let mut settings = SupervisorSettings::new(temp.path().join("run"), temp.path().join("lib"));
     settings.cgroup_parent = format!("/mainstay-turn-{name}-{}", std::process::id());
     settings.timeouts.files_ms = 50;
-    Some(Arc::new(Machine::new(settings, Deaf.start().recipient()).expect("a machine")))
+    let claim = Claim::take(&settings).expect("nobody else's");
+    Some(Arc::new(Machine::new(settings, claim, Deaf.start().recipient()).expect("a machine")))
 }
 
 /// A creation hung in a look at a file server that was gone. Its deadline passed, it was undone, and its name was free. When
@@ -60,7 +62,6 @@ async fn an_undo_waits_for_what_its_deadline_has_overtaken() {
     // As the actors do: until it has worked.
     while undo().await.is_err() {}
     assert!(!layer.exists());
-    machine.remove_parent_group();
 }
 
 #[actix::test]
@@ -72,5 +73,4 @@ async fn sagas_of_one_object_follow_one_another_and_hold_up_no_other() {
     Turn::take(&machine, "pod p".to_owned()).await.expect_err("it is worked on");
     drop(first);
     Turn::take(&machine, "pod p".to_owned()).await.expect("nobody any more");
-    machine.remove_parent_group();
 }
