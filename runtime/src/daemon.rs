@@ -47,11 +47,12 @@ pub struct PrivateDaemon {
 }
 
 /// Starts a daemon in this process below `directory`, which is made, and removed when it is closed. Its shims end
-/// with this process, however that ends.
+/// with this process, however that ends, and then the directory is removed too, as long as one of what it has started is
+/// left to do so. What a process has left that was killed with all of them, [`clear_private`] removes.
 pub async fn private(directory: &Path, cgroup_parent: &str) -> Result<PrivateDaemon> {
     let config = Config { shims: ShimLifetime::WithRuntime, ..Config::beside(directory, cgroup_parent) };
     let socket = config.admin_socket.clone();
-    let runtime = Runtime::start(config).await?;
+    let runtime = Runtime::start_private(config, directory.to_path_buf()).await?;
     let server = match bind(runtime.config()) {
         Ok(server) => server,
         Err(error) => {
@@ -70,6 +71,21 @@ pub async fn private(directory: &Path, cgroup_parent: &str) -> Result<PrivateDae
         }
     });
     Ok(PrivateDaemon { runtime, socket, directory: directory.to_path_buf(), stop, server })
+}
+
+/// Kills and removes what a private daemon has left in its cgroup, and its directory. Nothing of that may run any more: the
+/// caller holds a lock of the directory, as the daemon's process did. Blocks.
+///
+/// # Errors
+/// What cannot be killed or removed; the directory stays then.
+pub fn clear_private(directory: &Path, cgroup_parent: &str) -> Result<()> {
+    mainstay_supervisor::claim::clear_cgroup(cgroup_parent)?;
+    match std::fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::unavailable(format!("directory {}", directory.display()), error))
+        }
+        _ => Ok(()),
+    }
 }
 
 impl PrivateDaemon {

@@ -73,7 +73,12 @@ impl Runtime {
     /// A sentence about the first thing that is in the way: a directory, the store, the machine's cgroups, a
     /// missing right.
     pub async fn start(config: Config) -> Result<Self> {
-        Ok(Self { system: Arc::new(System::start(config).await?) })
+        Ok(Self { system: Arc::new(System::start(config, None).await?) })
+    }
+
+    /// One whose `directory`, with all of its others in it, is removed when this process is killed.
+    pub(crate) async fn start_private(config: Config, directory: PathBuf) -> Result<Self> {
+        Ok(Self { system: Arc::new(System::start(config, Some(directory)).await?) })
     }
 
     /// The configuration that it was started with.

@@ -8,6 +8,7 @@
 //!                             ShimSupervisor ── ttrpc ──► shims
 //! ```
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::SystemTime;
@@ -62,9 +63,9 @@ struct Ready {
 }
 
 impl System {
-    /// See [`crate::Runtime::start`].
-    pub(crate) async fn start(config: Config) -> Result<Self> {
-        let settings = settings(&config);
+    /// See [`crate::Runtime::start`]. `throw_away` goes with everything else when this process is killed.
+    pub(crate) async fn start(config: Config, throw_away: Option<PathBuf>) -> Result<Self> {
+        let settings = SupervisorSettings { throw_away, ..settings(&config) };
         let limits = config.store;
         let directories = settings.directories();
         let (sender, ready) = oneshot::channel();

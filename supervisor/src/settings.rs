@@ -53,6 +53,9 @@ pub struct SupervisorSettings {
     pub program: Program,
     /// How long shims live.
     pub lifetime: Lifetime,
+    /// A directory, both others in it, that is removed with the last shim when this process was killed. Only with
+    /// [`Lifetime::WithRuntime`]. A path that is not UTF-8 stays.
+    pub throw_away: Option<PathBuf>,
     /// What to do about an `oom_score_adj` that this process may not set.
     pub oom_score: OomScorePolicy,
     /// `oom_score_adj` of shims, set if the kernel allows it: one that is killed takes its containers along.
@@ -146,6 +149,7 @@ impl SupervisorSettings {
             cgroup_parent: CGROUP_PARENT_DEFAULT.to_owned(),
             program: Program::SelfExe,
             lifetime: Lifetime::Outlive,
+            throw_away: None,
             oom_score: OomScorePolicy::Clamp,
             shim_oom_score: -999,
             timeouts: Timeouts::default(),

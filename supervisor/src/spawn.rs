@@ -24,6 +24,7 @@ use std::process::{Command, Stdio};
 
 use mainstay_messages::record::ShimRecord;
 use mainstay_messages::{Error, ProcessIdentity, Result, SandboxId};
+use mainstay_shim::leftovers::{CGROUP_OPTION, STATE_OPTION, THROW_AWAY_OPTION};
 use mainstay_shim::zygote::{ForkError, Forked, ShimFiles, ZYGOTE_OPTION, padding};
 use mainstay_task_api::EXTENSION_PROTOCOL;
 use rustix::io::fcntl_dupfd_cloexec;
@@ -37,6 +38,7 @@ use crate::identity::identity_of;
 use crate::machine::Machine;
 use crate::paths::SOCKET_PATH_LENGTH_MAX;
 use crate::sealed::SHIM_NAME;
+use crate::settings::Lifetime;
 use crate::zygote;
 
 /// The descriptors that a shim is given, in this order from the first on.
@@ -98,7 +100,14 @@ fn arguments(machine: &Machine, sandbox: &SandboxId) -> Result<Vec<String>> {
     };
     let cgroup = machine.pod_cgroup(sandbox)?.to_string();
     let arguments = ["--sandbox", sandbox.as_str(), "--dir", directory, "--cgroup", &cgroup];
-    Ok(arguments.map(str::to_owned).to_vec())
+    let throw_away = throw_away(machine).into_iter().flatten();
+    Ok(arguments.map(str::to_owned).into_iter().chain(throw_away).collect())
+}
+
+/// The option with the directory that goes with everything else, where there is one.
+fn throw_away(machine: &Machine) -> Option<[String; 2]> {
+    let directory = machine.settings.throw_away.as_ref()?.to_str()?.to_owned();
+    Some([THROW_AWAY_OPTION.to_owned(), directory])
 }
 
 /// A listening socket that only root can connect to.
@@ -161,7 +170,14 @@ fn fork(
 fn start_zygote(machine: &Machine) -> io::Result<zygote::Process> {
     let (socket, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    let arguments = [ZYGOTE_OPTION.to_owned(), FIRST_PASSED.to_string(), padding()];
+    let state = machine.settings.state_dir.to_string_lossy().into_owned();
+    let mut arguments =
+        vec![ZYGOTE_OPTION.to_owned(), FIRST_PASSED.to_string(), STATE_OPTION.to_owned(), state];
+    if machine.settings.lifetime == Lifetime::WithRuntime {
+        arguments.extend([CGROUP_OPTION.to_owned(), machine.cgroup_parent().to_string()]);
+        arguments.extend(throw_away(machine).into_iter().flatten());
+    }
+    arguments.push(padding());
     // What it has to say it says over the socket. An open standard error of ours would keep whoever reads that waiting.
     let nothing = File::options().write(true).open("/dev/null")?;
     let (_, pidfd) = execute(machine, &arguments, &nothing, &[theirs])?;

@@ -1,8 +1,9 @@
 //! A daemon inside this command, for `run` without one: its directories are of its own, and nothing is left
 //! of them.
 //!
-//! A command that was killed cannot tidy up. So each directory is locked for as long as its command lives,
-//! and the next command that runs embedded removes those that nobody holds any more.
+//! A command that was killed cannot tidy up: what it has started does, as far as it was not killed too. For the rest each
+//! directory is locked for as long as its command lives, and the next command that runs embedded removes those that
+//! nobody holds any more, with what is in the cgroup of the same name.
 
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -50,8 +51,7 @@ impl Embedded {
         sweep(base);
         let claim =
             claim(base).map_err(|e| Failure::machine(format!("a directory in {}", base.display()), e))?;
-        let name = claim.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let started = daemon::private(&claim.path, &format!("/{name}")).await;
+        let started = daemon::private(&claim.path, &cgroup_of(&claim.path)).await;
         match started {
             Ok(daemon) => Ok(Self { daemon, _claim: claim }),
             Err(error) => {
@@ -109,7 +109,7 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
     Ok(same.then_some(directory))
 }
 
-/// Removes directories of commands that were killed. What cannot be removed is left for the next one.
+/// Ends and removes what is left of commands that were killed. What cannot be removed is left for the next one.
 fn sweep(base: &Path) {
     let Ok(entries) = std::fs::read_dir(base) else { return };
     let ours = rustix::process::geteuid().as_raw();
@@ -121,9 +121,14 @@ fn sweep(base: &Path) {
             && owned()
             && let Ok(Some(_lock)) = lock(&entry.path())
         {
-            let _ = std::fs::remove_dir_all(entry.path());
+            let _ = daemon::clear_private(&entry.path(), &cgroup_of(&entry.path()));
         }
     }
+}
+
+/// The cgroup of a daemon, which is called as its directory is.
+fn cgroup_of(directory: &Path) -> String {
+    format!("/{}", directory.file_name().unwrap_or_default().to_string_lossy())
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::init::{filter_of, groups_of};
 use crate::limits::{OomScorePolicy, set_oom_score};
 use crate::mounts::target::ContainerRoot;
 use crate::namespaces::PidNamespaceVisit;
-use crate::process::{ChildIo, Hold, Prepared, personality};
+use crate::process::{CallerEnd, ChildIo, Hold, Prepared, personality};
 use crate::procfs::HostProc;
 use crate::stdio::Io;
 use crate::support::check_process;
@@ -43,6 +43,8 @@ pub struct ExecRequest<'a> {
     pub cgroup: CgroupEntry<'a>,
     /// What to do when the OOM score cannot be lowered.
     pub oom_score: OomScorePolicy,
+    /// What becomes of it when the caller ends.
+    pub caller_end: CallerEnd,
 }
 
 /// Starts a process in a running container. It reports `Ready`, and executes at once.
@@ -95,8 +97,9 @@ fn run(request: &ExecRequest<'_>, control: &ControlEnd, mut warnings: Vec<String
 
     control.wait_for_go();
     let personality = personality(spec)?;
-    let hold = Hold::No;
-    Prepared { process, personality, credentials, capabilities, filter, io, hold, warnings }.finish(control)
+    let (hold, caller_end) = (Hold::No, request.caller_end);
+    Prepared { process, personality, credentials, capabilities, filter, io, hold, caller_end, warnings }
+        .finish(control)
 }
 
 /// Joins every name space of the container but the pid one, which this process was born in.

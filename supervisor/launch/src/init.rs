@@ -23,7 +23,7 @@ use crate::mounts::sources::{HostMounts, SourceTrees};
 use crate::mounts::target::ContainerRoot;
 use crate::mounts::{MountContext, mount_all, protect};
 use crate::namespaces::{NamespacePlan, PidNamespaceVisit};
-use crate::process::{ChildIo, Hold, Prepared, personality};
+use crate::process::{CallerEnd, ChildIo, Hold, Prepared, personality};
 use crate::procfs::HostProc;
 use crate::rootfs::{self, RootMount};
 use crate::stdio::Io;
@@ -58,6 +58,8 @@ pub struct InitRequest<'a> {
     pub cgroup: CgroupEntry<'a>,
     /// What to do when the OOM score cannot be lowered.
     pub oom_score: OomScorePolicy,
+    /// What becomes of the process when the caller ends.
+    pub caller_end: CallerEnd,
 }
 
 /// Starts the first process of a container, up to the point where it waits for [`Launching::release`].
@@ -137,8 +139,8 @@ impl Child<'_> {
         control.wait_for_go();
         self.namespaces.enter_cgroup()?;
         let personality = personality(spec)?;
-        let hold = Hold::UntilReleased;
-        Prepared { process, personality, credentials, capabilities, filter, io, hold, warnings }
+        let (hold, caller_end) = (Hold::UntilReleased, self.request.caller_end);
+        Prepared { process, personality, credentials, capabilities, filter, io, hold, caller_end, warnings }
             .finish(control)
     }
 

@@ -57,6 +57,7 @@ pub use pod::{
     POD_NAMESPACES_TIMEOUT_MS, PodInit, PodNamespace, PodNamespaceRequest, PodNamespaces, PodPid,
     pod_namespaces,
 };
+pub use process::CallerEnd;
 pub use rootfs::{ROOTFS_DIRECTORY, RootMount};
 pub use seccomp::{check_seccomp, default_seccomp};
 pub use stdio::{Io, Stdio};

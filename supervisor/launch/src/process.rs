@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use oci_spec::runtime::{LinuxPersonalityDomain, Process, Spec};
 use rustix::fs::{FileType, Gid, Mode, Uid, fchown, fstat};
-use rustix::process::{ioctl_tiocsctty, umask};
+use rustix::process::{Signal, ioctl_tiocsctty, set_parent_process_death_signal, umask};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use rustix::thread::{
     CapabilitySet, set_keep_capabilities, set_no_new_privs, set_thread_groups, set_thread_res_gid,
@@ -39,6 +39,16 @@ pub(crate) enum Hold {
     No,
 }
 
+/// What becomes of a process when its caller ends, killed or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallerEnd {
+    /// It runs on.
+    Survived,
+    /// The kernel kills it, unless its program has privileges that the caller has not given it, or has asked for something
+    /// else itself.
+    Fatal,
+}
+
 /// The child's ends of standard input, output and error.
 pub(crate) enum ChildIo {
     Pipes([OwnedFd; 3]),
@@ -54,6 +64,7 @@ pub(crate) struct Prepared<'a> {
     pub(crate) filter: Option<Filter>,
     pub(crate) io: ChildIo,
     pub(crate) hold: Hold,
+    pub(crate) caller_end: CallerEnd,
     pub(crate) warnings: Vec<String>,
 }
 
@@ -100,6 +111,11 @@ impl Prepared<'_> {
         let command = Command::find(self.process, &self.credentials.home)?;
         umask(Mode::from_raw_mode(self.process.user().umask().unwrap_or(UMASK_DEFAULT) & 0o777));
         close_on_exec_from(3).context(Step::Session, || "marking descriptors".to_owned())?;
+        if self.caller_end == CallerEnd::Fatal {
+            // Each change of the user takes it back, so it comes after the last.
+            set_parent_process_death_signal(Some(Signal::KILL))
+                .context(Step::Session, || "asking to end with the caller".to_owned())?;
+        }
 
         control.ready(master.as_ref(), &self.warnings);
         if self.hold == Hold::UntilReleased {

@@ -7,8 +7,11 @@ use std::os::fd::RawFd;
 use std::path::PathBuf;
 
 use mainstay_cgroups::CgroupPath;
+use mainstay_launch::CallerEnd;
 use mainstay_messages::SandboxId;
 use thiserror::Error;
+
+use crate::leftovers::THROW_AWAY_OPTION;
 
 /// What a shim is told when it is started.
 #[derive(Debug)]
@@ -25,6 +28,8 @@ pub(crate) struct Arguments {
     pub(crate) streams: RawFd,
     /// The pipe whose end is the shim's end.
     pub(crate) lifeline: Option<RawFd>,
+    /// The directory that goes with the last shim when the pipe has ended.
+    pub(crate) throw_away: Option<PathBuf>,
 }
 
 /// Why the command line is not acceptable.
@@ -54,8 +59,10 @@ pub(crate) enum ArgumentError {
     },
 }
 
-const USAGE: &str = "--sandbox ID --dir DIR --cgroup PATH --listen-fd N --streams-fd N [--lifeline-fd N]";
-const OPTIONS: [&str; 6] = ["--sandbox", "--dir", "--cgroup", "--listen-fd", "--streams-fd", "--lifeline-fd"];
+const USAGE: &str = "--sandbox ID --dir DIR --cgroup PATH --listen-fd N --streams-fd N [--lifeline-fd N] \
+                     [--throw-away DIR]";
+const OPTIONS: [&str; 7] =
+    ["--sandbox", "--dir", "--cgroup", "--listen-fd", "--streams-fd", "--lifeline-fd", THROW_AWAY_OPTION];
 
 impl Arguments {
     /// Reads the arguments after the program's name.
@@ -80,7 +87,16 @@ impl Arguments {
             listen: value("--listen-fd", take("--listen-fd")?)?,
             streams: value("--streams-fd", take("--streams-fd")?)?,
             lifeline: lifeline.map(|text| value("--lifeline-fd", text)).transpose()?,
+            throw_away: take(THROW_AWAY_OPTION).ok().map(PathBuf::from),
         })
+    }
+}
+
+impl Arguments {
+    /// What becomes of containers when the shim ends. Where it does not outlive the daemon, nobody would end them who was
+    /// killed together with it.
+    pub(crate) fn caller_end(&self) -> CallerEnd {
+        if self.lifeline.is_some() { CallerEnd::Fatal } else { CallerEnd::Survived }
     }
 }
 

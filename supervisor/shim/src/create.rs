@@ -140,6 +140,7 @@ fn launch(shim: &Rc<Shim>, container: &Rc<Container>, plan: Plan) -> Result<(), 
         io,
         cgroup: CgroupEntry { v2_dir: v2_dir.as_ref().map(AsFd::as_fd), v1_procs: &v1_procs },
         oom_score: OomScorePolicy::Clamp,
+        caller_end: shim.arguments.caller_end(),
     })?;
     container.init.launched(launching)?;
     shim.add_process(&container.init);

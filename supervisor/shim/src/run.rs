@@ -119,6 +119,7 @@ fn launch_exec(shim: &Rc<Shim>, container: &Container, process: &Rc<Process>) ->
         io,
         cgroup: CgroupEntry { v2_dir: v2_dir.as_ref().map(AsFd::as_fd), v1_procs: &v1_procs },
         oom_score: OomScorePolicy::Clamp,
+        caller_end: shim.arguments.caller_end(),
     })
     .map_err(|error| match error {
         LaunchError::TargetGone => gone(),

@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures::stream;
-use mainstay_cgroups::{Cgroup, CgroupError, Layout};
+use mainstay_cgroups::Layout;
 use mainstay_task_api::extension::create_extension;
 use mainstay_task_api::{TASK_V2_SERVICE, TASK_V3_SERVICE, task_v2};
 use rustix::mount::{MountPropagationFlags, mount_change};
@@ -34,6 +34,7 @@ use ttrpc::asynchronous::transport::Listener;
 use crate::arguments::Arguments;
 use crate::door::{Door, door};
 use crate::extension::ExtensionService;
+use crate::leftovers::{self, Leftovers};
 use crate::logger::{self, Chain};
 use crate::service::TaskService;
 use crate::shim::Shim;
@@ -62,7 +63,7 @@ pub fn run_if_shim() {
     let arguments: Vec<OsString> = arguments.collect();
     let outcome = match zygote::socket(&arguments) {
         None => become_shim(arguments),
-        Some(socket) => become_zygote(socket),
+        Some(socket) => become_zygote(socket, Leftovers::parse(&arguments)),
     };
     if let Err(error) = &outcome {
         logger::error!("{error}");
@@ -84,7 +85,7 @@ fn failed<E: std::error::Error>(doing: &'static str) -> impl Fn(E) -> StartError
 }
 
 /// Ends as a shim in each process that is forked, and as a zygote in this one.
-fn become_zygote(socket: RawFd) -> Result<(), StartError> {
+fn become_zygote(socket: RawFd, leftovers: Option<Leftovers>) -> Result<(), StartError> {
     let serve = |socket| {
         set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
         set_name(ZYGOTE_PROCESS_NAME)?;
@@ -92,7 +93,12 @@ fn become_zygote(socket: RawFd) -> Result<(), StartError> {
     };
     match serve(socket).map_err(failed("being a zygote"))? {
         Some(Born { arguments }) => become_shim(arguments),
-        None => Ok(()),
+        None => {
+            if let Some(leftovers) = leftovers {
+                leftovers.clear();
+            }
+            Ok(())
+        }
     }
 }
 
@@ -193,17 +199,12 @@ async fn end_with_daemon(shim: &Rc<Shim>) {
     if let Some(pod) = &*shim.pod.borrow() {
         pod.unmount_shm();
     }
-    // The cgroup above was that daemon's own. It goes with the last of its pods.
-    if let Some(above) = shim.pod_cgroup().parent() {
-        match Cgroup::open(&shim.layout, &above).remove() {
-            Ok(()) | Err(CgroupError::Busy { .. } | CgroupError::NotFound { .. }) => {}
-            Err(error) => logger::warning!("the cgroup {above} stays: {}", Chain(&error)),
-        }
-    }
     match std::fs::remove_dir_all(&shim.arguments.directory) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             logger::error!("{:?} stays: {error}", shim.arguments.directory);
         }
         _ => {}
     }
+    // The cgroup above was that daemon's own. It goes with the last of its pods.
+    leftovers::leave(&shim.layout, &shim.pod_cgroup(), shim.arguments.throw_away.as_deref());
 }

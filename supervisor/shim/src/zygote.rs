@@ -4,8 +4,9 @@
 //! its memory its own. A fork of a process that has this behind it takes a fraction, and shares the pages.
 //!
 //! Owns: the fork, and what the new process is called. Never: holds anything of a pod, starts a thread, or outlives the
-//! supervisor: its end is the end of the socket. Of shims it knows nothing once they are born: they are children of the
-//! supervisor, as if that had started them itself.
+//! supervisor: its end is the end of the socket, after which it only clears away what the supervisor has left, if that is what
+//! it was told ([`crate::leftovers`]). Of shims it knows nothing once they are born: they are children of the supervisor, as if
+//! that had started them itself.
 //!
 //! ```text
 //!   supervisor                           zygote                          shim

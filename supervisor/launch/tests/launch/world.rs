@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
 use mainstay_launch::{
-    CgroupEntry, ExecRequest, HostMounts, InitRequest, Io, LaunchError, Launching, OomScorePolicy, Reply,
-    RootMount, Stdio, create, default_seccomp, exec,
+    CallerEnd, CgroupEntry, ExecRequest, HostMounts, InitRequest, Io, LaunchError, Launching, OomScorePolicy,
+    Reply, RootMount, Stdio, create, default_seccomp, exec,
 };
 use oci_spec::runtime::{Process, Spec};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -158,6 +158,7 @@ impl World {
                 io,
                 cgroup,
                 oom_score,
+                caller_end: CallerEnd::Survived,
             })
         })
     }
@@ -203,7 +204,17 @@ impl World {
         let cgroup = CgroupEntry::default();
         let oom_score = OomScorePolicy::Clamp;
         let mut running = start(io, |io| {
-            exec(ExecRequest { process: &process, user, spec: &spec, target, io, cgroup, oom_score })
+            let caller_end = CallerEnd::Survived;
+            exec(ExecRequest {
+                process: &process,
+                user,
+                spec: &spec,
+                target,
+                io,
+                cgroup,
+                oom_score,
+                caller_end,
+            })
         })?;
         match wait_reply(&mut running.launching)? {
             Reply::Running => Ok(running),
