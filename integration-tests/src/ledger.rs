@@ -13,6 +13,8 @@ pub struct Ledger {
     pub processes: BTreeSet<u32>,
     /// Shims whose directory is below its own.
     pub shims: BTreeSet<u32>,
+    /// Zygotes of its runtimes, and shims that were forked just now and still look like them.
+    pub zygotes: BTreeSet<u32>,
     /// Mounts below its directory in this process's mount namespace.
     pub mounts: BTreeSet<String>,
     /// Pods' directories, layers and log directories.
@@ -26,7 +28,12 @@ impl Ledger {
         for top in cgroup_tops(cgroup) {
             collect_cgroups(&top, &mut ledger);
         }
-        ledger.shims = shims(directory);
+        for (pid, role) in shims(directory) {
+            match role {
+                Role::Shim => ledger.shims.insert(pid),
+                Role::Zygote => ledger.zygotes.insert(pid),
+            };
+        }
         let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let prefix = directory.to_string_lossy().into_owned();
         ledger.mounts.extend(mountinfo.lines().filter(|line| line.contains(&prefix)).map(str::to_owned));
@@ -37,17 +44,23 @@ impl Ledger {
     }
 }
 
-/// Shims that were started with a directory below `directory`, zombies left out.
-fn shims(directory: &Path) -> BTreeSet<u32> {
+enum Role {
+    Shim,
+    Zygote,
+}
+
+/// Shims and zygotes that were started with a directory below `directory`, zombies left out.
+fn shims(directory: &Path) -> Vec<(u32, Role)> {
     let below = directory.to_string_lossy().into_owned();
-    let of_it = |pid: &u32| {
+    let role = |pid: u32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let line = String::from_utf8_lossy(&line);
-        line.starts_with("mainstay-shim\0") && line.contains(&below)
+        let line = String::from_utf8_lossy(&line).into_owned();
+        let rest = line.strip_prefix("mainstay-shim\0").filter(|rest| rest.contains(&below))?;
+        Some((pid, if rest.starts_with("--zygote-fd") { Role::Zygote } else { Role::Shim }))
     };
     let pids =
         entries(Path::new("/proc")).into_iter().filter_map(|path| path.file_name()?.to_str()?.parse().ok());
-    pids.filter(of_it).collect()
+    pids.filter_map(role).collect()
 }
 
 /// The directory of a cgroup in each hierarchy that has it.

@@ -3,14 +3,21 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use mainstay::{
     Config, ContainerId, ContainerSpec, ExecOutput, ExecSpec, Exit, Runtime, SandboxId, SandboxSpec, Shutdown,
 };
+use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
 
 use crate::ledger::{Ledger, cgroup_tops};
 use crate::{peer, wait};
+
+/// How long the clearing away of a world may take, in milliseconds; a runtime that a failed test has left may still be ending.
+const DROP_MS: u64 = 20_000;
+/// Time between two rounds of it, in milliseconds.
+const DROP_POLL_MS: u64 = 20;
 
 static WORLDS: AtomicU32 = AtomicU32::new(0);
 
@@ -62,18 +69,29 @@ impl World {
         Runtime::start(self.config()).await.expect("the runtime starts")
     }
 
+    /// Whether no runtime has it. Looked at before the ledger is taken, it says that the ledger is complete.
+    fn is_abandoned(&self) -> bool {
+        let lock = self.config().state_dir.join("lock");
+        match fs::File::open(lock) {
+            Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_ok(),
+            // No runtime was ever started here.
+            Err(_) => true,
+        }
+    }
+
     /// What of it is there now.
     pub fn ledger(&self) -> Ledger {
         Ledger::take(self.path(), &self.cgroup)
     }
 
-    /// Removes what pods there are, closes the runtime, and checks that nothing is left: no process, mount, cgroup
-    /// below the world's own, or directory of a pod.
+    /// Removes what pods there are, closes the runtime, and checks that nothing is left: no process, mount, cgroup (the
+    /// world's own neither), or directory of a pod.
     pub async fn finish(self, runtime: Runtime) {
         for pod in runtime.sandboxes() {
             wait::finish("a pod is removed", runtime.remove_sandbox(&pod.record.id)).await.expect("removed");
         }
         runtime.close(Shutdown::StopContainers).await.expect("the runtime closes");
+        assert!(cgroup_tops(&self.cgroup).is_empty(), "the cgroup above the pods goes with the runtime");
         self.assert_nothing_left().await;
     }
 
@@ -99,20 +117,33 @@ impl World {
 }
 
 impl Drop for World {
-    /// Kills and removes what a failed test left.
+    /// Kills and removes what a failed test left. It is over when no runtime has the world's state directory any more, so that
+    /// nothing new is started, and nothing is there that a runtime had started. A shim that was forked just now is among it: it
+    /// looks like its zygote, which is found by the same directory.
     fn drop(&mut self) {
-        for _ in 0..50 {
+        let deadline = Instant::now() + Duration::from_millis(DROP_MS);
+        // Twice: a shim that takes its name at this very moment can be missed once.
+        let mut clean_looks = 0;
+        while clean_looks < 2 {
+            let abandoned = self.is_abandoned();
             let ledger = self.ledger();
-            for pid in ledger.processes.iter().chain(&ledger.shims) {
+            for pid in ledger.processes.iter().chain(&ledger.zygotes).chain(&ledger.shims) {
                 kill(*pid);
             }
             for path in ledger.cgroups.iter().rev() {
                 let _ = fs::remove_dir(path);
             }
-            if cgroup_tops(&self.cgroup).is_empty() && ledger.shims.is_empty() {
-                break;
+            let processes = ledger.zygotes.len() + ledger.shims.len() + ledger.processes.len();
+            if abandoned && processes == 0 && cgroup_tops(&self.cgroup).is_empty() {
+                clean_looks += 1;
+                continue;
             }
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            clean_looks = 0;
+            if Instant::now() >= deadline {
+                eprintln!("{}: cannot be cleared away: {ledger:#?}", self.path().display());
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(DROP_POLL_MS));
         }
     }
 }
