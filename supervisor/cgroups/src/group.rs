@@ -152,13 +152,13 @@ impl Cgroup {
     /// Removes the group and all groups below it from every hierarchy, going on past those that are busy.
     /// [`CgroupError::Busy`] means that a process is still in it, dying perhaps: kill, wait, and try again.
     pub fn remove(&self) -> Result<(), CgroupError> {
-        self.remove_each(|node| tree::remove(node))
+        self.remove_each(tree::remove)
     }
 
     /// Removes the group from every hierarchy in which no group is below it, so that a group that somebody is just making
     /// in it stays as it was made. [`CgroupError::Busy`] means that there is one, or a process.
     pub fn remove_childless(&self) -> Result<(), CgroupError> {
-        self.remove_each(|node| tree::remove_childless(node))
+        self.remove_each(tree::remove_childless)
     }
 
     fn remove_each(&self, remove: impl Fn(Node<'_>) -> Result<(), CgroupError>) -> Result<(), CgroupError> {
