@@ -206,5 +206,5 @@ async fn end_with_daemon(shim: &Rc<Shim>) {
         _ => {}
     }
     // The cgroup above was that daemon's own. It goes with the last of its pods.
-    leftovers::leave(&shim.layout, &shim.pod_cgroup(), shim.arguments.throw_away.as_deref());
+    leftovers::leave(&shim.layout, &shim.arguments.cgroup, shim.arguments.throw_away.as_deref());
 }
