@@ -50,8 +50,9 @@ pub(crate) async fn adopt(
     }
 }
 
-/// Asks a shim that runs for its tasks.
+/// Asks a shim that runs for its tasks. What is being made is waited for: it is neither among them nor unknown.
 pub(crate) async fn ask(shim: &Rc<Shim>, containers: &[ContainerId]) -> Result<Adopted> {
+    shim.makings.over(containers, shim.machine.settings.timeouts.adopt_ms).await?;
     {
         let mut ledger = shim.ledger.borrow_mut();
         for container in containers {

@@ -17,7 +17,7 @@ use crate::files;
 use crate::link::CallError;
 use crate::machine::Machine;
 use crate::oci::pod_resources;
-use crate::saga::{Saga, Step};
+use crate::saga::{Progress, Saga, Step};
 use crate::shim::{Facts, Shim};
 use crate::spawn;
 use crate::stop::{self, Remains};
@@ -70,6 +70,11 @@ impl AsRef<Remains> for Launch {
     fn as_ref(&self) -> &Remains {
         &self.remains
     }
+}
+
+impl Progress for Launch {
+    // A pod that is asked about meanwhile is being launched: its steps are short.
+    fn at(&self, _step: &'static str) {}
 }
 
 /// Makes the pod's cgroup, starts the shim, and has it make the pod's namespaces. When it fails, nothing is left, or the

@@ -32,6 +32,7 @@ use crate::link::{Call, CallError, Link};
 use crate::machine::{Machine, now};
 use crate::oci::PodNamespaces;
 use crate::state::Ledger;
+use crate::task::Makings;
 use crate::watch::WatchedProcess;
 
 /// How soon a shim's containers are dead and their exits are reported after its own death, in milliseconds.
@@ -79,6 +80,7 @@ pub(crate) struct Shim {
     pub link: Link,
     pub process: WatchedProcess,
     pub ledger: RefCell<Ledger>,
+    pub makings: Makings,
     facts: Facts,
     namespaces: RefCell<Option<PodNamespaces>>,
     ending: Cell<Ending>,
@@ -104,6 +106,7 @@ impl Shim {
             link,
             process,
             ledger: RefCell::default(),
+            makings: Makings::default(),
             facts,
             namespaces: RefCell::new(None),
             ending: Cell::new(Ending::Unexpected),

@@ -31,9 +31,11 @@ pub(crate) async fn tasks(shim: &Shim, limit_ms: u64) -> Result<Vec<(ProcessKey,
     Ok(list.processes.iter().filter_map(|process| understood(process).ok()).collect())
 }
 
-/// What is known of one process.
+/// What is known of one process. While it is being made or started, nobody can say what becomes of it, and the answer is
+/// that.
 pub(crate) async fn query(shim: Rc<Shim>, task: TaskKey) -> Result<TaskKnowledge> {
     let process = process_key(&task.container, task.exec.as_ref());
+    shim.makings.none_of(&process)?;
     if shim.is_alive() {
         match tasks(&shim, shim.machine.settings.timeouts.query_ms).await {
             Ok(tasks) => {
