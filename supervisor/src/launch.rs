@@ -13,12 +13,13 @@ use mainstay_messages::{Error, Result};
 
 use crate::cgroup;
 use crate::disks;
+use crate::facts::Facts;
 use crate::files;
 use crate::link::CallError;
 use crate::machine::Machine;
 use crate::oci::pod_resources;
 use crate::saga::{Progress, Saga, Step};
-use crate::shim::{Facts, Shim};
+use crate::shim::Shim;
 use crate::spawn;
 use crate::stop::{self, Remains};
 use crate::watch::WatchedProcess;

@@ -23,7 +23,7 @@
 //! | [`sealed`] | the copy of the program that shims are executed from |
 //! | `saga`, [`faults`] | steps with what undoes them, and where tests strike |
 //! | `launch`, `adopt`, `stop`, `task` | what is done with a shim, command by command |
-//! | `shim`, `exits`, `link`, `watch` | one shim: its life, its exits, its connection, its process |
+//! | `shim`, `exits`, `facts`, `link`, `watch` | one shim: its life, its exits and where they go, its connection, its process |
 //! | `spawn`, `zygote`, `files`, `cgroup`, `disks`, `peers`, `machine` | the work on the machine that blocks |
 //!
 //! Never: knows the store, the other actors, or CRI.
@@ -32,6 +32,7 @@ mod adopt;
 mod cgroup;
 mod disks;
 mod exits;
+mod facts;
 pub mod faults;
 mod files;
 pub mod find;
@@ -58,7 +59,8 @@ mod watch;
 mod zygote;
 
 pub use exits::{EXIT_QUESTION_MS, RECEIPTS_GATHERED_MS, RECONNECT_MAX_MS, RECONNECT_MIN_MS};
+pub use facts::RECEIPT_TIMEOUT_MS;
 pub use settings::{Lifetime, OomScorePolicy, Program, SupervisorSettings, Timeouts};
-pub use shim::{RECEIPT_TIMEOUT_MS, SHIM_DEATH_DEADLINE_MS};
+pub use shim::SHIM_DEATH_DEADLINE_MS;
 pub use stop::{SHIM_KILL_WAIT_MS, STOP_REPORTS_MS};
 pub use supervisor::{LEAK_ENDED_MS, SUPERVISOR_MAILBOX_MAX, ShimSupervisor};

@@ -33,10 +33,11 @@ use mainstay_messages::supervisor::{AdoptShim, Adopted, LaunchShim, StopShim};
 use mainstay_messages::{Error, Result, SandboxId, Timestamp};
 
 use crate::adopt;
+use crate::facts::Facts;
 use crate::launch;
 use crate::machine::{Machine, now};
 use crate::settings::SupervisorSettings;
-use crate::shim::{Facts, Shim};
+use crate::shim::Shim;
 use crate::spawn;
 use crate::stop;
 
@@ -74,7 +75,7 @@ impl ShimSupervisor {
         noted: Recipient<Noted>,
     ) -> Result<Self> {
         let machine = Arc::new(Machine::new(settings, noted)?);
-        Ok(Self { machine, facts: Facts { task_exited, shim_died }, pods: HashMap::new() })
+        Ok(Self { machine, facts: Facts::new(task_exited, shim_died), pods: HashMap::new() })
     }
 
     /// The shim of a pod, dead or alive.
