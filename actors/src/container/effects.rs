@@ -309,8 +309,11 @@ async fn search_journal(world: World, container: ContainerId) -> Result<ExecLore
 
 fn learn(event: Event, open: &mut BTreeMap<ExecId, (Timestamp, Option<u32>)>, lore: &mut ExecLore) {
     let Some(id) = event.subject.exec else {
-        if matches!(&event.what, What::Commanded { command, .. } if command == START_COMMAND) {
-            lore.start = StartLore::Told;
+        match &event.what {
+            What::Commanded { command, .. } if command == START_COMMAND => lore.start = StartLore::Told,
+            // A row that cannot be read may be that of one whose end was written down.
+            What::ContainerExited { .. } => lore.start = StartLore::NotTold,
+            _ => {}
         }
         return;
     };

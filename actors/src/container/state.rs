@@ -248,6 +248,8 @@ impl State {
             Input::Kill { call, .. } | Input::KillExec { call, .. } => {
                 Outcome::Ignore { call: Some(call), why: "already gone" }
             }
+            // Its fact is in the commit that is still to be written.
+            Input::Exit { call, .. } if self.durability == Durability::Behind => self.still_pending(call),
             Input::Exit { call, .. } => Outcome::Ignore { call: Some(call), why: "already torn down" },
             Input::Create { call, .. }
             | Input::Start { call }

@@ -5,6 +5,7 @@ use std::future::pending;
 use std::time::Duration;
 
 use actix::{Actor, Context, Handler, ResponseFuture};
+use mainstay_messages::error::Kind;
 use mainstay_messages::process::UnknownReason;
 use mainstay_messages::record::ShimRecord;
 use mainstay_messages::router::{ExitReceipt, ShimDied, TaskExited, TaskKey};
@@ -176,6 +177,9 @@ impl Handler<AdoptShim> for FakeSupervisor {
         self.call(Made::of_pod(Call::AdoptShim, &sandbox), move |host| {
             let (stamps, now) = (host.stamps(), host.now());
             let mut inner = host.lock();
+            if inner.is_being_stopped(&sandbox) {
+                return Err(Error::Terminating { kind: Kind::Sandbox, id: sandbox.to_string() });
+            }
             inner.end_what_is_due(stamps);
             inner.report_again_at_once(&sandbox);
             let known = record.shim.map(|shim| shim.process);

@@ -16,7 +16,9 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use mainstay_actors::fakes::FakeWorld;
-use mainstay_actors::{Core, HowDown, Item, Subscription};
+use mainstay_actors::ports::Store;
+use mainstay_actors::{Core, HowDown, Item, Recover, Subscription};
+use mainstay_messages::Result;
 use mainstay_messages::event::Seq;
 use mainstay_messages::record::{ContainerPhase, SandboxPhase};
 use tokio::task::LocalSet;
@@ -33,6 +35,9 @@ use workload::program;
 const STEPS_MAX: u64 = 160;
 /// Time after which all has healed, in milliseconds: a call that hung is given up, every retry had its turn.
 const HEALED_MS: u64 = 1_200_000;
+/// The longest time from the start of the actors until they take over what the store holds, in milliseconds: shorter than
+/// exits are parked.
+const RECOVERY_LATE_MAX_MS: u64 = 5_000;
 /// Pods and containers have so many different names.
 const NAMES: u64 = 3;
 
@@ -117,7 +122,7 @@ impl Simulation {
     /// The life of one daemon.
     async fn daemon(&mut self, how: HowDown) -> Ended {
         let core = loop {
-            match self.world.restart(how).await {
+            match self.restart(how).await {
                 Ok(core) => break core,
                 Err(_) => pass(1_000).await,
             }
@@ -138,6 +143,18 @@ impl Simulation {
         }
         self.count(&core);
         Ended::Done
+    }
+
+    /// Starts a daemon on what is left. Exits may be reported before it has taken over what the store holds.
+    async fn restart(&self, how: HowDown) -> Result<Core> {
+        if self.stage.roll(|chance| chance.happens(70)) {
+            return self.world.restart(how).await;
+        }
+        let loaded = self.world.store.load().await?;
+        let core = self.world.start();
+        pass(self.stage.roll(|chance| chance.time_ms(RECOVERY_LATE_MAX_MS))).await;
+        core.router.do_send(Recover { loaded, how });
+        Ok(core)
     }
 
     fn look(&mut self, core: &Core, subscription: &mut Subscription) {

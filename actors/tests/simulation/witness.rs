@@ -196,14 +196,16 @@ impl Witness {
         }
         for shown in core.directory.containers(None) {
             let record = &shown.record;
-            let started = record.started_at.is_none() || self.started.contains(&record.id);
+            let task = TaskKey { sandbox: record.sandbox.clone(), container: record.id.clone(), exec: None };
+            // After an end that nobody saw, it does not matter any more that it was started.
+            let started = self.started.contains(&record.id) || self.ends.contains_key(&task);
+            let started = record.started_at.is_none() || started;
             promise!(
                 self.stage,
                 started,
                 "P7: {} is seen to be started, and the journal does not know",
                 record.id
             );
-            let task = TaskKey { sandbox: record.sandbox.clone(), container: record.id.clone(), exec: None };
             let ended = record.exit.is_none() || self.ends.get(&task) == record.exit.as_ref();
             promise!(
                 self.stage,

@@ -15,7 +15,7 @@ use mainstay_messages::event::What;
 use mainstay_messages::process::UnknownReason;
 use mainstay_messages::record::{ContainerPhase, Paused};
 use mainstay_messages::supervisor::{TaskState, TaskStatus};
-use mainstay_messages::{Exit, ProcessIdentity};
+use mainstay_messages::{Exit, ExitStatus, ProcessIdentity};
 
 use super::removal::Removal;
 use super::stop::Caller;
@@ -89,7 +89,7 @@ impl Draft {
     fn follow(&mut self, task: TaskState) {
         let stopping = self.next.phase() == ContainerPhase::Stopping || self.next.record.stop_by.is_some();
         match task.status {
-            TaskStatus::Exited(exit) => self.latch(exit),
+            TaskStatus::Exited(exit) => self.ends(exit),
             TaskStatus::Created => {
                 self.identify(task.process);
                 match stopping {
@@ -133,10 +133,18 @@ impl Draft {
     /// An earlier actor was removing it. What is known of its end counts; the removal finds out the rest.
     fn go_on_removing(mut self, knowledge: Knowledge) -> Outcome<State> {
         match knowledge {
-            Knowledge::Task(TaskState { status: TaskStatus::Exited(exit), .. }) => self.latch(exit),
+            Knowledge::Task(TaskState { status: TaskStatus::Exited(exit), .. }) => self.ends(exit),
             _ => self.resume_removal(),
         }
         self.go_on()
+    }
+
+    /// It has ended, it is said. That nobody saw how does not mean that there ever was anything.
+    pub(super) fn ends(&mut self, exit: Exit) {
+        match exit.status {
+            ExitStatus::Unknown { reason } if self.next.never_made() => self.lost(reason),
+            _ => self.latch(exit),
+        }
     }
 
     /// Nobody knows it any more.

@@ -157,7 +157,7 @@ impl State {
         let mut draft = self.draft(now);
         match result {
             Ok(TaskKnowledge::Known(task)) => match task.status {
-                TaskStatus::Exited(exit) => draft.latch(exit),
+                TaskStatus::Exited(exit) => draft.ends(exit),
                 TaskStatus::Created | TaskStatus::Running | TaskStatus::Paused => {
                     return Outcome::Ignore { call: None, why: "it has not ended" };
                 }

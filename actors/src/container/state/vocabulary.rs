@@ -168,7 +168,7 @@ pub struct ExecLore {
 /// Whether PID 1 of a container was told to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StartLore {
-    /// It was not.
+    /// It was not, or its end is written down.
     #[default]
     NotTold,
     /// It was, and so may have run.

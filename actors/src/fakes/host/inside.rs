@@ -181,6 +181,11 @@ impl Inner {
         self.under_way.iter().any(|made| about(made) && (made.exec.is_none() || made.exec == task.exec))
     }
 
+    /// Whether a shim is being ended.
+    pub(in crate::fakes) fn is_being_stopped(&self, sandbox: &SandboxId) -> bool {
+        self.under_way.iter().any(|made| made.call == Call::StopShim && made.sandbox == *sandbox)
+    }
+
     /// Ends what is due and answers what is to be told now.
     pub(super) fn poll(&mut self, stamps: Stamps) -> Due {
         let mut due = Due { next: self.end_what_is_due(stamps), ..Due::default() };

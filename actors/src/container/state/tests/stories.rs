@@ -11,6 +11,8 @@ use mainstay_messages::{Exit, Timestamp};
 
 use super::super::{Ask, Input, Knowledge, STOP_ANSWER_AFTER_KILL_MS, Standing};
 use super::model::{Model, Move, exit, process, record, task};
+use crate::machine::rig::{Store, at};
+use crate::machine::{Machine, Outcome};
 
 fn found(phase: ContainerPhase) -> ContainerRecord {
     let mut record = record();
@@ -68,6 +70,22 @@ fn an_end_that_nobody_saw_waits_for_the_answer_to_the_creation() {
     assert_eq!((ends(&model), model.is_alive()), (Vec::new(), false));
 }
 
+/// A daemon was killed while it made a container, and the shim was gone. What is reported of all containers of such a shim was
+/// taken for the end of this one as well, which had never been made.
+#[test]
+fn what_was_never_made_has_no_end() {
+    let unseen = || Exit::unknown(UnknownReason::LostWhileDown, Timestamp(7));
+    let mut told = Model::recovered(record());
+    told.feed(Input::Adopt(Knowledge::Task(task(TaskStatus::Exited(unseen())))));
+    let mut reported = Model::recovered(record());
+    let call = reported.call();
+    reported.feed(Input::Exit { call, exec: None, exit: unseen() });
+    for mut model in [told, reported] {
+        model.settle(|_| ());
+        assert_eq!((ends(&model), model.is_alive()), (Vec::new(), false));
+    }
+}
+
 /// A daemon was killed while it removed a container whose process had ended, or had not yet. The next one deleted the task
 /// before it knew how, and the end was lost with it.
 #[test]
@@ -92,6 +110,31 @@ fn a_removal_asks_for_the_end_before_it_deletes() {
         model.feed(Input::TaskDeleted(Ok(())));
         assert_eq!((ends(&model), model.is_alive()), (vec![end.clone()], false));
     }
+}
+
+/// A container was removed while the store did not take it. Its end was reported once more and was said to be settled, so its
+/// shim forgot it; then the daemon was killed, and with it the only one who knew.
+#[test]
+fn an_end_is_settled_only_when_the_removal_is_durable() {
+    let mut model = Model::recovered(found(ContainerPhase::Running));
+    model.feed(Input::Adopt(Knowledge::Task(task(TaskStatus::Running))));
+    model.rig.store = Store::Fails;
+    let end = exit(9, 70);
+    let call = model.call();
+    model.feed(Input::Remove { call, running: IfRunning::Kill });
+    let call = model.call();
+    model.feed(Input::Exit { call, exec: None, exit: end.clone() });
+    model.feed(Input::JournalSearched(Ok(Default::default())));
+    model.feed(Input::TaskDeleted(Ok(())));
+    assert_eq!(model.rig.machine.standing(), Standing::Deleted);
+    let report = |model: &mut Model| {
+        let call = model.call();
+        let input = Input::Exit { call, exec: None, exit: end.clone() };
+        matches!(model.rig.machine.decide(input, at(100)), Outcome::Ignore { .. })
+    };
+    assert!(!report(&mut model), "nothing of it is durable");
+    model.rig.heal();
+    assert!(report(&mut model), "now it is absorbed");
 }
 
 /// A container was in an uninterruptible sleep. Whoever stopped it heard that it could not be killed; whoever removed it heard

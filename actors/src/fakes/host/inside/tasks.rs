@@ -11,7 +11,7 @@ use mainstay_messages::{
     ContainerId, Error, ExitStatus, ProcessIdentity, Result, SandboxId, Signal, Timestamp,
 };
 
-use super::{End, Exec, Inner, Kept, Report, Stamps, Task, sooner};
+use super::{End, Exec, Inner, Report, Stamps, Task, sooner};
 
 impl Inner {
     pub(in crate::fakes) fn create_task(
@@ -142,6 +142,7 @@ impl Inner {
             let life = self.lives.entry(task).or_default();
             life.excuse(UnknownReason::NotKnownToShim);
             life.excuse(UnknownReason::LostWhileDown);
+            life.excuse(UnknownReason::ShimDied);
         }
         Ok(())
     }
@@ -156,11 +157,10 @@ impl Inner {
         shim.map(|shim| shim.tasks.iter().map(|(id, task)| task.state(id)).collect()).unwrap_or_default()
     }
 
-    /// What the shim says of a process; without a shim, what the records say that it left.
+    /// What the shim says of a process; without a shim, what its records say, or what is being offered of them.
     pub(in crate::fakes) fn knowledge(&self, key: &TaskKey) -> TaskKnowledge {
         let Some(shim) = self.shims.get(&key.sandbox) else {
-            let left = |report: &&Report| report.task == *key && report.kept == Kept::OnHost;
-            return match self.reports.iter().find(left) {
+            return match self.reports.iter().find(|report| report.task == *key) {
                 None => TaskKnowledge::ShimGone,
                 Some(report) => TaskKnowledge::Known(TaskState {
                     container: key.container.clone(),
