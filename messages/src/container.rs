@@ -40,7 +40,8 @@ pub struct KillContainer {
     pub signal: Signal,
 }
 
-/// Remove the container, its files and its record. One that is not there counts as success.
+/// Remove the container, its files and its record. One that is not there counts as success. A caller hears when what runs
+/// cannot be killed; the removal goes on.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Result<()>")]
 pub struct RemoveContainer {

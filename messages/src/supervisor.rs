@@ -108,7 +108,7 @@ pub enum SignalScope {
 }
 
 /// Remove a task that has ended or never ran, with its bundle, cgroup and writable layer. One that is not
-/// there counts as success.
+/// there counts as success; one that is being made is removed after that.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Result<()>")]
 pub struct DeleteTask {
@@ -204,7 +204,7 @@ pub struct MeasureShim {
 }
 
 /// What is known of a process (the active query of P2): for an exit that nobody claimed, and for an actor
-/// that begins again.
+/// that begins again. While it is being made or started the answer is that this is in progress.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Result<TaskKnowledge>")]
 pub struct QueryTask {

@@ -14,11 +14,12 @@ use mainstay_messages::supervisor::Adopted;
 use mainstay_messages::{ContainerId, Error, Result, SandboxId};
 use mainstay_task_api::EXTENSION_PROTOCOL;
 
+use crate::facts::Facts;
 use crate::files;
 use crate::find::find_shim;
 use crate::identity;
 use crate::machine::{Machine, now};
-use crate::shim::{Facts, Shim, Stage, collect, settle};
+use crate::shim::{Shim, Stage, collect};
 use crate::state::Ledger;
 use crate::task;
 use crate::watch::WatchedProcess;
@@ -50,8 +51,9 @@ pub(crate) async fn adopt(
     }
 }
 
-/// Asks a shim that runs for its tasks.
+/// Asks a shim that runs for its tasks. What is being made is waited for: it is neither among them nor unknown.
 pub(crate) async fn ask(shim: &Rc<Shim>, containers: &[ContainerId]) -> Result<Adopted> {
+    shim.makings.over(containers, shim.machine.settings.timeouts.adopt_ms).await?;
     {
         let mut ledger = shim.ledger.borrow_mut();
         for container in containers {
@@ -99,7 +101,7 @@ async fn bury(
     for (process, exit) in ledger.shim_died(recorded, reason, now()) {
         let (facts, sandbox) = (facts.clone(), sandbox.clone());
         // Containers are registered with the answer to this, so none of these can be waited for.
-        actix::spawn(async move { settle(&facts, &sandbox, &process, &exit).await });
+        actix::spawn(async move { facts.settle(&sandbox, &process, &exit).await });
     }
 }
 

@@ -13,12 +13,13 @@ use mainstay_messages::{Error, Result};
 
 use crate::cgroup;
 use crate::disks;
+use crate::facts::Facts;
 use crate::files;
 use crate::link::CallError;
 use crate::machine::Machine;
 use crate::oci::pod_resources;
-use crate::saga::{Saga, Step};
-use crate::shim::{Facts, Shim};
+use crate::saga::{Progress, Saga, Step};
+use crate::shim::Shim;
 use crate::spawn;
 use crate::stop::{self, Remains};
 use crate::watch::WatchedProcess;
@@ -70,6 +71,11 @@ impl AsRef<Remains> for Launch {
     fn as_ref(&self) -> &Remains {
         &self.remains
     }
+}
+
+impl Progress for Launch {
+    // A pod that is asked about meanwhile is being launched: its steps are short.
+    fn at(&self, _step: &'static str) {}
 }
 
 /// Makes the pod's cgroup, starts the shim, and has it make the pod's namespaces. When it fails, nothing is left, or the

@@ -24,7 +24,7 @@
 //! | [`sealed`] | the copy of the program that shims are executed from |
 //! | `saga`, [`faults`] | steps with what undoes them, and where tests strike |
 //! | `launch`, `adopt`, `stop`, `task` | what is done with a shim, command by command |
-//! | `shim`, `exits`, `link`, `watch` | one shim: its life, its exits, its connection, its process |
+//! | `shim`, `exits`, `facts`, `link`, `watch` | one shim: its life, its exits and where they go, its connection, its process |
 //! | `spawn`, `zygote`, `files`, `cgroup`, `disks`, `peers`, `machine` | the work on the machine that blocks |
 //!
 //! Never: knows the store, the other actors, or CRI.
@@ -34,6 +34,7 @@ mod cgroup;
 pub mod claim;
 mod disks;
 mod exits;
+mod facts;
 pub mod faults;
 mod files;
 pub mod find;
@@ -61,7 +62,8 @@ mod zygote;
 
 pub use claim::{CLAIM_WAIT_MS, Claim};
 pub use exits::{EXIT_QUESTION_MS, RECEIPTS_GATHERED_MS, RECONNECT_MAX_MS, RECONNECT_MIN_MS};
+pub use facts::RECEIPT_TIMEOUT_MS;
 pub use settings::{Lifetime, OomScorePolicy, Program, SupervisorSettings, Timeouts};
-pub use shim::{RECEIPT_TIMEOUT_MS, SHIM_DEATH_DEADLINE_MS};
+pub use shim::SHIM_DEATH_DEADLINE_MS;
 pub use stop::{SHIM_KILL_WAIT_MS, STOP_REPORTS_MS};
 pub use supervisor::{LEAK_ENDED_MS, SUPERVISOR_MAILBOX_MAX, ShimSupervisor};

@@ -62,11 +62,18 @@ pub(crate) struct Report {
     taken: Vec<StepTaken>,
 }
 
-impl<A: AsRef<U>, U> Saga<A, U> {
+/// What a saga makes, which knows how far it is.
+pub(crate) trait Progress {
+    /// A step begins.
+    fn at(&self, step: &'static str);
+}
+
+impl<A: AsRef<U> + Progress, U> Saga<A, U> {
     /// Takes the steps in their order. When one fails, it and those before it are undone, and its error is the answer.
     pub async fn run(&self, making: &A) -> (Result<()>, Report) {
         let mut report = Report::new(self.name);
         for (index, step) in self.steps.iter().enumerate() {
+            making.at(step.name);
             let act = || (step.act)(making);
             let done = report.take(step.name, Way::Act, attempt(self.name, step.name, Way::Act, &act)).await;
             if let Err(error) = done {

@@ -13,12 +13,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
-use actix::Recipient;
 use mainstay_messages::process::{Exit, UnknownReason};
 use mainstay_messages::record::ShimRecord;
-use mainstay_messages::router::{ExitReceipt, ShimDied, TaskExited, TaskKey};
+use mainstay_messages::router::{ExitReceipt, ShimDied};
 use mainstay_messages::{Error, Result, SandboxId, SandboxSpec};
 use mainstay_task_api::convert::ProcessKey;
 use mainstay_task_api::extension::{CreatePodRequest, NetworkMode, PidMode};
@@ -27,30 +25,17 @@ use tokio::task::AbortHandle;
 
 use crate::cgroup;
 use crate::exits;
+use crate::facts::Facts;
 use crate::files;
 use crate::link::{Call, CallError, Link};
 use crate::machine::{Machine, now};
 use crate::oci::PodNamespaces;
 use crate::state::Ledger;
+use crate::task::Makings;
 use crate::watch::WatchedProcess;
 
 /// How soon a shim's containers are dead and their exits are reported after its own death, in milliseconds.
 pub const SHIM_DEATH_DEADLINE_MS: u64 = 5_000;
-/// Time for the router to take an exit, in milliseconds; then it is offered again.
-pub const RECEIPT_TIMEOUT_MS: u64 = 10_000;
-/// The first pause before an exit of a dead shim is offered again, in milliseconds; it doubles up to
-/// [`REPORT_AGAIN_MAX_MS`].
-const REPORT_AGAIN_MIN_MS: u64 = 100;
-/// The longest pause before an exit of a dead shim is offered again, in milliseconds.
-const REPORT_AGAIN_MAX_MS: u64 = 5_000;
-
-/// Where facts go.
-#[derive(Clone, Debug)]
-pub(crate) struct Facts {
-    pub task_exited: Recipient<TaskExited>,
-    pub shim_died: Recipient<ShimDied>,
-}
-
 /// How far the end of a shim has been dealt with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
@@ -79,7 +64,8 @@ pub(crate) struct Shim {
     pub link: Link,
     pub process: WatchedProcess,
     pub ledger: RefCell<Ledger>,
-    facts: Facts,
+    pub makings: Makings,
+    pub facts: Facts,
     namespaces: RefCell<Option<PodNamespaces>>,
     ending: Cell<Ending>,
     stage: watch::Sender<Stage>,
@@ -104,6 +90,7 @@ impl Shim {
             link,
             process,
             ledger: RefCell::default(),
+            makings: Makings::default(),
             facts,
             namespaces: RefCell::new(None),
             ending: Cell::new(Ending::Unexpected),
@@ -198,7 +185,7 @@ impl Shim {
 
     /// Tells the router of an exit, once.
     pub async fn report(&self, process: &ProcessKey, exit: &Exit) -> ExitReceipt {
-        report(&self.facts, &self.sandbox, process, exit).await
+        self.facts.report(&self.sandbox, process, exit).await
     }
 
     /// Waits for the end of the process, and deals with it.
@@ -215,7 +202,7 @@ impl Shim {
         self.stage.send_replace(Stage::Collected);
         let exits = self.ledger.borrow_mut().shim_died(recorded, UnknownReason::ShimDied, now());
         let settle = exits.iter().map(|(process, exit)| async {
-            settle(&self.facts, &self.sandbox, process, exit).await;
+            self.facts.settle(&self.sandbox, process, exit).await;
             self.ledger.borrow_mut().receipt(process, ExitReceipt::Settled);
         });
         futures::future::join_all(settle).await;
@@ -249,30 +236,6 @@ pub(crate) async fn collect(machine: &Arc<Machine>, sandbox: &SandboxId) -> BTre
             BTreeMap::new()
         }
     }
-}
-
-/// Offers an exit until it is settled.
-pub(crate) async fn settle(facts: &Facts, sandbox: &SandboxId, process: &ProcessKey, exit: &Exit) {
-    let mut pause_ms = REPORT_AGAIN_MIN_MS;
-    while report(facts, sandbox, process, exit).await == ExitReceipt::Pending {
-        tokio::time::sleep(Duration::from_millis(pause_ms)).await;
-        pause_ms = (2 * pause_ms).min(REPORT_AGAIN_MAX_MS);
-    }
-}
-
-async fn report(facts: &Facts, sandbox: &SandboxId, process: &ProcessKey, exit: &Exit) -> ExitReceipt {
-    let task = task_key(sandbox, process);
-    let send = facts.task_exited.send(TaskExited { task, exit: exit.clone() });
-    match tokio::time::timeout(Duration::from_millis(RECEIPT_TIMEOUT_MS), send).await {
-        Ok(Ok(receipt)) => receipt,
-        // It may have been taken all the same; a second time is absorbed.
-        Ok(Err(_)) | Err(_) => ExitReceipt::Pending,
-    }
-}
-
-/// A process as the rest of the runtime knows it.
-pub(crate) fn task_key(sandbox: &SandboxId, process: &ProcessKey) -> TaskKey {
-    TaskKey { sandbox: sandbox.clone(), container: process.container.clone(), exec: process.exec.clone() }
 }
 
 fn network(network: mainstay_messages::spec::Network) -> NetworkMode {

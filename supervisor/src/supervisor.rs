@@ -34,10 +34,11 @@ use mainstay_messages::{Error, Result, SandboxId, Timestamp};
 
 use crate::adopt;
 use crate::claim::Claim;
+use crate::facts::Facts;
 use crate::launch;
 use crate::machine::{Machine, now};
 use crate::settings::SupervisorSettings;
-use crate::shim::{Facts, Shim};
+use crate::shim::Shim;
 use crate::spawn;
 use crate::stop;
 
@@ -76,7 +77,7 @@ impl ShimSupervisor {
         noted: Recipient<Noted>,
     ) -> Result<Self> {
         let machine = Arc::new(Machine::new(settings, claim, noted)?);
-        Ok(Self { machine, facts: Facts { task_exited, shim_died }, pods: HashMap::new() })
+        Ok(Self { machine, facts: Facts::new(task_exited, shim_died), pods: HashMap::new() })
     }
 
     /// The shim of a pod, dead or alive.

@@ -6,6 +6,7 @@ mod change;
 mod create;
 mod delete;
 mod exec;
+mod making;
 mod query;
 
 use std::path::Path;
@@ -31,6 +32,7 @@ pub(crate) use change::{freeze, update};
 pub(crate) use create::{CREATE_CONTAINER, create};
 pub(crate) use delete::{delete, remove_directly};
 pub(crate) use exec::start_exec;
+pub(crate) use making::{Making, Makings};
 pub(crate) use query::{measure, measure_pod, query, recorded, tasks};
 
 /// Output goes to a CRI log file at this place.
@@ -40,9 +42,20 @@ const STREAM: &str = "stream://";
 /// The same, and input is closed when the first client leaves.
 const STREAM_ONCE: &str = "stream://once";
 
-/// Lets PID 1 run.
-pub(crate) async fn start(shim: Rc<Shim>, container: ContainerId) -> Result<Timestamp> {
-    shim.alive()?;
+/// Lets PID 1 run. From this call on it is under way.
+pub(crate) fn start(
+    shim: Rc<Shim>,
+    container: ContainerId,
+) -> impl Future<Output = Result<Timestamp>> + 'static {
+    let process = process_key(&container, None);
+    let making = shim.alive().and_then(|()| shim.makings.begin(process, "start", "let the process run"));
+    async move {
+        let _under_way = making?;
+        let_run(shim, container).await
+    }
+}
+
+async fn let_run(shim: Rc<Shim>, container: ContainerId) -> Result<Timestamp> {
     let request = StartRequest { id: container.as_str().to_owned(), ..Default::default() };
     // Taken before, so that no exit can seem to be earlier than the start.
     let at = now();

@@ -97,6 +97,24 @@ async fn what_cannot_start_says_why_and_leaves_nothing() {
     assert_eq!(supervisor.done(unknown).await, TaskKnowledge::NotKnown);
 }
 
+/// The store did not take an exit for a while. Its pod was stopped, and with the pod's directory the record of the exit was
+/// gone: whoever asked heard of no end, and wrote down that nobody knew it, before the true one came.
+#[actix::test]
+async fn an_exit_that_is_not_taken_is_known_when_its_record_is_gone() {
+    let Some(world) = World::new() else { return };
+    let mut supervisor = world.reluctant_supervisor(u32::MAX).await;
+    let sandbox = supervisor.launch(world.sandbox("pod")).await;
+    let container = world.container(&sandbox, "web", &["sh", "-c", "exit 42"]);
+    supervisor.run(&sandbox, &container).await;
+    supervisor.exit_of("web").await;
+    supervisor.done(StopShim { sandbox: sandbox.id.clone() }).await;
+    assert!(world.left(&sandbox).is_empty(), "{:?}", world.left(&sandbox));
+    let known = supervisor.done(QueryTask { task: key(&container) }).await;
+    let TaskKnowledge::Known(task) = known else { panic!("{known:?}") };
+    let TaskStatus::Exited(exit) = task.status else { panic!("{task:?}") };
+    assert_eq!(exit.status, ExitStatus::Exited { code: 42 });
+}
+
 /// Case 13: a shim that was killed left its container "running" for ever, or its process alive without anybody who
 /// looks after it.
 #[actix::test]

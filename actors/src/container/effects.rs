@@ -63,7 +63,7 @@ impl Container {
                 self.answer(vec![call], &Ok(Answer::Receipt(receipt)));
             }
             Effect::Ask(ask) => self.ask(ask, ctx),
-            Effect::Forward { call, what } => self.forward(call, what),
+            Effect::Forward { call, what } => self.forward(call, what, ctx),
             Effect::Wake { after_ms, wake } => {
                 ctx.run_later(Duration::from_millis(after_ms), |act, ctx| feed(act, Input::Woke(wake), ctx));
             }
@@ -143,8 +143,13 @@ impl Container {
                 self.later(asked.map(Input::TaskStarted), ctx);
             }
             Ask::Signal { exec, signal, scope, cause } => {
+                let of_exec = exec.is_some() && signal == Signal::KILL;
                 let task = TaskKey { sandbox, container: id, exec };
-                actix::spawn(signal_task(self.world.clone(), task, signal, scope, cause).map(drop));
+                let sent = signal_task(self.world.clone(), task, signal, scope, cause);
+                match of_exec {
+                    true => self.later(sent.map(|_sent| Input::ExecKilled), ctx),
+                    false => drop(actix::spawn(sent.map(drop))),
+                }
             }
             Ask::Delete => {
                 let message = DeleteTask { sandbox, container: id };
@@ -182,6 +187,12 @@ impl Container {
                 let asked = ask(supervisor.update_task.clone(), message, what, FORWARD_TIMEOUT_MS);
                 self.later(asked.map(move |result| Input::Updated(limits, result)), ctx);
             }
+            Ask::Look => {
+                let task = TaskKey { sandbox, container: id, exec: None };
+                let what = format!("what is known of {whom}");
+                let asked = ask(supervisor.query_task.clone(), QueryTask { task }, what, QUERY_TIMEOUT_MS);
+                self.later(asked.map(Input::Looked), ctx);
+            }
             Ask::SearchJournal => {
                 self.later(search_journal(self.world.clone(), id).map(Input::JournalSearched), ctx);
             }
@@ -193,7 +204,7 @@ impl Container {
         ctx.spawn(wrap_future::<_, Self>(work).map(|input, act, ctx| feed(act, input, ctx)));
     }
 
-    fn forward(&mut self, call: CallId, what: Forward) {
+    fn forward(&mut self, call: CallId, what: Forward, ctx: &mut Context<Self>) {
         let Some(waiting) = self.calls.remove(&call) else { return };
         let supervisor = self.world.supervisor.clone();
         let record = self.record();
@@ -201,9 +212,13 @@ impl Container {
         let whom = format!("container {container} of pod {sandbox}");
         match what {
             Forward::Signal { exec, signal } => {
+                let of_exec = exec.is_some() && signal == Signal::KILL;
                 let task = TaskKey { sandbox, container, exec };
                 let sent = signal_task(self.world.clone(), task, signal, SignalScope::Process, "kill");
-                actix::spawn(pass(sent, waiting));
+                match of_exec {
+                    true => self.later(pass(sent, waiting).map(|()| Input::ExecKilled), ctx),
+                    false => drop(actix::spawn(pass(sent, waiting))),
+                }
             }
             Forward::Resize { exec, size } => {
                 let message = ResizeTask { task: TaskKey { sandbox, container, exec }, size };
@@ -294,8 +309,11 @@ async fn search_journal(world: World, container: ContainerId) -> Result<ExecLore
 
 fn learn(event: Event, open: &mut BTreeMap<ExecId, (Timestamp, Option<u32>)>, lore: &mut ExecLore) {
     let Some(id) = event.subject.exec else {
-        if matches!(&event.what, What::Commanded { command, .. } if command == START_COMMAND) {
-            lore.start = StartLore::Told;
+        match &event.what {
+            What::Commanded { command, .. } if command == START_COMMAND => lore.start = StartLore::Told,
+            // A row that cannot be read may be that of one whose end was written down.
+            What::ContainerExited { .. } => lore.start = StartLore::NotTold,
+            _ => {}
         }
         return;
     };

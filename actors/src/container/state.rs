@@ -25,6 +25,7 @@ use crate::call::CallId;
 use crate::machine::{Durability, Machine, Now, Outcome, Plan};
 
 pub use adoption::ADOPTED_GONE_WAIT_MS;
+pub use change::{CHANGE_RETRY_MAX_MS, CHANGE_RETRY_MS};
 pub use execs::{
     EXEC_ENDED_REMEMBERED_MAX, EXEC_HISTORY_MAX, EXEC_ORPHAN_MS, EXEC_QUERIES_MAX, EXECS_MAX, Execs,
 };
@@ -34,7 +35,7 @@ pub use stop::{KILL_RETRY_MAX_MS, KILL_RETRY_MS, STOP_ANSWER_AFTER_KILL_MS};
 
 pub use vocabulary::{Answer, Ask, Effect, ExecLore, Forward, Input, Knowledge, StartLore, Wake};
 
-use change::Changing;
+use change::{Changing, Look};
 use draft::Draft;
 use removal::Removal;
 use stop::Stop;
@@ -67,6 +68,7 @@ pub struct State {
     removal: Option<Removal>,
     deletion: Deletion,
     change: Option<Changing>,
+    look: Look,
     execs: Arc<Execs>,
 }
 
@@ -141,6 +143,7 @@ impl State {
             removal: None,
             deletion: Deletion::NotAsked,
             change: None,
+            look: Look::None,
             execs: Arc::new(execs),
         }
     }
@@ -233,18 +236,20 @@ impl State {
     }
 
     /// The decision about an input while nothing of the container is left but its actor.
-    fn decide_deleted(&self, input: Input) -> Outcome<Self> {
+    fn decide_deleted(&self, input: Input, now: Now) -> Outcome<Self> {
         match input {
             Input::Stop { call, .. } | Input::Remove { call, .. } => {
                 // A removal that is not durable yet is answered when it is.
                 if self.durability == Durability::Behind {
-                    return self.wait_for_removal(call);
+                    return self.wait_for_removal(call, now);
                 }
                 Outcome::Ignore { call: Some(call), why: "already gone" }
             }
             Input::Kill { call, .. } | Input::KillExec { call, .. } => {
                 Outcome::Ignore { call: Some(call), why: "already gone" }
             }
+            // Its fact is in the commit that is still to be written.
+            Input::Exit { call, .. } if self.durability == Durability::Behind => self.still_pending(call),
             Input::Exit { call, .. } => Outcome::Ignore { call: Some(call), why: "already torn down" },
             Input::Create { call, .. }
             | Input::Start { call }
@@ -266,7 +271,7 @@ impl Machine for State {
 
     fn decide(&self, input: Input, now: Now) -> Outcome<Self> {
         if self.standing == Standing::Deleted {
-            return self.decide_deleted(input);
+            return self.decide_deleted(input, now);
         }
         match input {
             Input::Create { call, spec } => self.create(call, &spec, now),
@@ -293,6 +298,8 @@ impl Machine for State {
             Input::Frozen(to, result) => self.frozen(to, result, now),
             Input::Update { call, change } => self.update(call, &change, now),
             Input::Updated(limits, result) => self.updated(*limits, result, now),
+            Input::Looked(result) => self.looked(result, now),
+            Input::ExecKilled => self.exec_killed(now),
             Input::Adopt(knowledge) => self.adopt(knowledge, now),
             Input::Queried(None, result) => self.queried(result, now),
             Input::Queried(Some(id), result) => self.exec_queried(&id, result, now),
@@ -345,6 +352,8 @@ impl State {
             Wake::AnswerStops => self.answer_stops(now),
             Wake::DeleteAgain => self.delete_again(now),
             Wake::Orphans => self.look_after_orphans(now),
+            Wake::Look => self.look_now(now),
+            Wake::LimitsAgain { failures } => self.limits_again(failures, now),
             Wake::GoneUnreported => self.gone_unreported(now),
         }
     }

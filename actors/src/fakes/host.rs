@@ -9,6 +9,7 @@ mod program;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mainstay_messages::router::TaskKey;
+use mainstay_messages::spec::Resources;
 use mainstay_messages::supervisor::TaskStatus;
 use mainstay_messages::{ContainerId, Exit, SandboxId, Timestamp};
 use tokio::sync::Notify;
@@ -98,9 +99,15 @@ impl FakeHost {
     pub fn containers(&self) -> Vec<(SandboxId, ContainerId, TaskStatus)> {
         let inner = self.lock();
         let of = |(pod, shim): (&SandboxId, &inside::Shim)| -> Vec<_> {
-            shim.tasks.iter().map(|(id, task)| (pod.clone(), id.clone(), task.status.clone())).collect()
+            shim.tasks.iter().map(|(id, task)| (pod.clone(), id.clone(), task.shown_status())).collect()
         };
         inner.shims.iter().flat_map(of).collect()
+    }
+
+    /// The limits of a container that were put in force last, if any were after its creation.
+    pub fn limits(&self, container: &ContainerId) -> Option<Resources> {
+        let inner = self.lock();
+        inner.shims.values().find_map(|shim| shim.tasks.get(container)?.limits.clone())
     }
 
     /// The truth about every process that was told to run, or whose end had to be reported.
@@ -134,6 +141,13 @@ impl FakeHost {
     pub fn kill_shim(&self, sandbox: &SandboxId) {
         self.lock().kill_shim(sandbox, self.stamps());
         self.changed.notify_waiters();
+    }
+
+    /// A shim dies while there is no supervisor: nobody sees it.
+    pub fn kill_shim_unseen(&self, sandbox: &SandboxId) {
+        let mut inner = self.lock();
+        inner.kill_shim(sandbox, self.stamps());
+        inner.forget_what_was_in_memory();
     }
 
     /// The machine is booted: nothing runs, nothing is reported.

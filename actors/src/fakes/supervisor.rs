@@ -5,6 +5,7 @@ use std::future::pending;
 use std::time::Duration;
 
 use actix::{Actor, Context, Handler, ResponseFuture};
+use mainstay_messages::error::Kind;
 use mainstay_messages::process::UnknownReason;
 use mainstay_messages::record::ShimRecord;
 use mainstay_messages::router::{ExitReceipt, ShimDied, TaskExited, TaskKey};
@@ -13,7 +14,7 @@ use mainstay_messages::supervisor::{
     MeasureTask, QueryTask, ReopenTaskLog, ResizeTask, SandboxStats, SignalTask, StartExecTask, StartTask,
     Stats, StopShim, TaskKnowledge, UpdateTask,
 };
-use mainstay_messages::{Exit, ProcessIdentity, Result, SandboxId, Timestamp};
+use mainstay_messages::{Error, Exit, ProcessIdentity, Result, SandboxId, Timestamp};
 
 use super::host::{Behaviour, Call, Due, FakeHost, Made, Messenger, ReceiptWay};
 use crate::core::Facts;
@@ -55,7 +56,7 @@ impl FakeSupervisor {
         Box::pin(async move {
             let sleep = |ms| tokio::time::sleep(Duration::from_millis(ms));
             match &behaviour {
-                None | Some(Behaviour::AnswerLate(_) | Behaviour::AnswerNever) => {}
+                None | Some(Behaviour::AnswerLate(_) | Behaviour::AnswerNever | Behaviour::FailAfter(_)) => {}
                 Some(Behaviour::Delay(ms)) => sleep(*ms).await,
                 Some(Behaviour::Fail(error)) => return Err(error.clone()),
                 Some(Behaviour::Hang) => pending().await,
@@ -73,6 +74,7 @@ impl FakeSupervisor {
             match behaviour {
                 Some(Behaviour::AnswerLate(ms)) => sleep(ms).await,
                 Some(Behaviour::AnswerNever) => pending().await,
+                Some(Behaviour::FailAfter(error)) => return answer.and(Err(error)),
                 _ => {}
             }
             answer
@@ -96,8 +98,8 @@ async fn report(host: FakeHost, facts: Facts) {
         for (task, exit, by) in exits {
             actix::spawn(carry(host.clone(), facts.clone(), task, exit, by));
         }
-        for sandbox in deaths {
-            facts.died.do_send(ShimDied { sandbox, reason: "killed by SIGKILL".to_owned() });
+        for (sandbox, after_ms) in deaths {
+            actix::spawn(tell_death(host.clone(), facts.clone(), sandbox, after_ms));
         }
         match next {
             None => changed.await,
@@ -123,6 +125,16 @@ async fn carry(host: FakeHost, facts: Facts, task: TaskKey, exit: Exit, by: Mess
     let settled = matches!(receipt, Ok(ExitReceipt::Settled)) && by.receipt == ReceiptWay::Comes;
     if settled && !host.fence().is_closed() {
         host.settle(&task);
+    }
+}
+
+/// Says that a shim died.
+async fn tell_death(host: FakeHost, facts: Facts, sandbox: SandboxId, after_ms: u64) {
+    if after_ms > 0 {
+        tokio::time::sleep(Duration::from_millis(after_ms)).await;
+    }
+    if !host.fence().is_closed() {
+        facts.died.do_send(ShimDied { sandbox, reason: "killed by SIGKILL".to_owned() });
     }
 }
 
@@ -165,6 +177,9 @@ impl Handler<AdoptShim> for FakeSupervisor {
         self.call(Made::of_pod(Call::AdoptShim, &sandbox), move |host| {
             let (stamps, now) = (host.stamps(), host.now());
             let mut inner = host.lock();
+            if inner.is_being_stopped(&sandbox) {
+                return Err(Error::Terminating { kind: Kind::Sandbox, id: sandbox.to_string() });
+            }
             inner.end_what_is_due(stamps);
             inner.report_again_at_once(&sandbox);
             let known = record.shim.map(|shim| shim.process);
@@ -318,8 +333,10 @@ impl Handler<UpdateTask> for FakeSupervisor {
     type Result = ResponseFuture<Result<()>>;
 
     fn handle(&mut self, message: UpdateTask, _ctx: &mut Context<Self>) -> Self::Result {
-        let made = Made::of_container(Call::UpdateTask, &message.sandbox, &message.container);
-        self.call(made, |_host| Ok(()))
+        let UpdateTask { sandbox, container, limits, .. } = message;
+        self.call(Made::of_container(Call::UpdateTask, &sandbox, &container), move |host| {
+            host.lock().update_task(&sandbox, &container, limits)
+        })
     }
 }
 
@@ -328,8 +345,13 @@ impl Handler<QueryTask> for FakeSupervisor {
 
     fn handle(&mut self, QueryTask { task }: QueryTask, _ctx: &mut Context<Self>) -> Self::Result {
         self.call(Made::of_task(Call::QueryTask, &task), move |host| {
+            let (stamps, since) = (host.stamps(), host.now());
             let mut inner = host.lock();
-            inner.end_what_is_due(host.stamps());
+            if inner.is_being_made(&task) {
+                let (operation, step) = ("create or start".to_owned(), "simulated".to_owned());
+                return Err(Error::InProgress { id: task.container.to_string(), operation, step, since });
+            }
+            inner.end_what_is_due(stamps);
             Ok(inner.knowledge(&task))
         })
     }

@@ -310,10 +310,13 @@ async fn a_process_of_which_nobody_heard_has_an_end() {
     world.host.misbehave(Call::AdoptShim, refused, 8);
     let test = back(world, HowDown::Restarted).await;
     test.world.host.set_director(Mute);
-    // The first attempt comes before the process has died.
-    test.remove(&web, IfRunning::Kill).await.expect_err("it still runs");
-    test.until("it is gone", |test| test.core.directory.container(&web).is_none()).await;
+    test.remove(&web, IfRunning::Kill)
+        .await
+        .expect("it is killed, and its end is known, before it is deleted");
+    assert!(test.core.directory.container(&web).is_none());
     assert_eq!(ends(&test), 1);
+    let killed = |what: &What| matches!(what, What::ContainerExited { exit } if exit.code() == 137);
+    assert_eq!(test.count(killed), 1);
 }
 
 /// Reports get lost.

@@ -4,17 +4,19 @@
 use mainstay_actors::fakes::{
     Behaviour, Call, Director, FakeHost, Made, MemoryStore, Messenger, ReceiptWay, StoreCall, StoreFault,
 };
-use mainstay_messages::Error;
 use mainstay_messages::event::{Event, Seq, What};
 use mainstay_messages::journal::Commit;
 use mainstay_messages::record::ContainerPhase;
 use mainstay_messages::router::TaskKey;
+use mainstay_messages::{Error, SandboxId};
 
 use crate::promise;
 use crate::stage::{Stage, Weather};
 
 /// The longest that a call takes and is still answered in time, in milliseconds.
 const CALL_LATE_MAX_MS: u64 = 8_000;
+/// The longest that a call takes that makes something, in milliseconds: longer than the actors wait for it.
+const MAKING_LATE_MAX_MS: u64 = 120_000;
 /// The longest that a report takes, in milliseconds.
 const REPORT_LATE_MAX_MS: u64 = 30_000;
 /// The longest that a commit takes, in milliseconds: longer than the actors wait for it.
@@ -68,9 +70,25 @@ impl Director for Chaos {
                 return Some(if chance.happens(50) { Behaviour::Hang } else { Behaviour::AnswerNever });
             }
             if chance.happens(weather.call_fails) {
-                return Some(Behaviour::Fail(failure(made.call, chance.happens(50))));
+                let surely = chance.happens(50);
+                // What makes something cleans up after itself as well as it can; what was started is not denied.
+                let may_leave = !surely || matches!(made.call, Call::LaunchShim | Call::CreateTask);
+                let fails =
+                    if may_leave && chance.happens(50) { Behaviour::FailAfter } else { Behaviour::Fail };
+                return Some(fails(failure(made.call, surely)));
             }
-            chance.happens(weather.call_late).then(|| late(chance.time_ms(CALL_LATE_MAX_MS)))
+            if !chance.happens(weather.call_late) {
+                return None;
+            }
+            // What makes something may even be done after its caller has given up.
+            let makes = matches!(
+                made.call,
+                Call::LaunchShim | Call::CreateTask | Call::StartTask | Call::StartExecTask
+            );
+            match makes && chance.happens(10) {
+                true => Some(Behaviour::Delay(chance.time_ms(MAKING_LATE_MAX_MS))),
+                false => Some(late(chance.time_ms(CALL_LATE_MAX_MS))),
+            }
         });
         let Made { call, sandbox, container, exec, signal, .. } = made;
         let short = container.as_ref().map_or("-", |id| id.short());
@@ -98,6 +116,16 @@ impl Director for Chaos {
         let exec = task.exec.as_ref().map_or("-", |id| id.short());
         self.stage.note(format_args!("  report: {} {exec}: {messengers:?}", task.container.short()));
         messengers
+    }
+
+    fn death(&mut self, sandbox: &SandboxId) -> Vec<u64> {
+        let rough = self.stage.weather().report_rough;
+        let times: Vec<u64> = self.stage.roll(|chance| {
+            let copies = if chance.happens(rough) { chance.pick(1..3) } else { 0 };
+            (0..copies).map(|_| chance.time_ms(REPORT_LATE_MAX_MS)).collect()
+        });
+        self.stage.note(format_args!("  death: {}: {times:?}", sandbox.short()));
+        times
     }
 }
 

@@ -9,11 +9,12 @@ use std::time::Duration;
 use mainstay_actors::router::{PoisonContainer, PoisonSandbox};
 use mainstay_actors::{Core, Routed};
 use mainstay_messages::container::{
-    IfRunning, KillContainer, KillExec, MeasureContainer, RemoveContainer, ReopenLog, StartContainer,
-    StartExec, StopContainer,
+    IfRunning, KillContainer, KillExec, MeasureContainer, PauseContainer, RemoveContainer, ReopenLog,
+    ResumeContainer, StartContainer, StartExec, StopContainer, UpdateContainer,
 };
 use mainstay_messages::router::{CreateContainer, RunSandbox, TaskKey};
 use mainstay_messages::sandbox::{MeasureSandbox, RemoveSandbox, StopSandbox};
+use mainstay_messages::spec::Resources;
 use mainstay_messages::supervisor::TaskStatus;
 use mainstay_messages::{
     ContainerId, ContainerSpec, Error, ExecId, ExecSpec, Result, SandboxId, SandboxSpec, Signal,
@@ -38,6 +39,9 @@ pub enum Wish {
     Remove(ContainerId, IfRunning),
     Exec(ContainerId),
     KillExec(ContainerId, ExecId, Signal),
+    Pause(ContainerId),
+    Resume(ContainerId),
+    Update(ContainerId, u64),
     ReopenLog(ContainerId),
     Measure(ContainerId),
     StopPod(SandboxId, Option<u64>),
@@ -190,6 +194,9 @@ impl Wish {
             | Self::Remove(id, _)
             | Self::Exec(id)
             | Self::KillExec(id, ..)
+            | Self::Pause(id)
+            | Self::Resume(id)
+            | Self::Update(id, _)
             | Self::ReopenLog(id)
             | Self::Measure(id) => Some(id),
             _ => None,
@@ -227,6 +234,12 @@ impl Wish {
                 router.send(message).await.ok().map(|answer| answer.map(Heard::Exec))
             }
             Self::KillExec(container, exec, signal) => routed!(KillExec { container, exec, signal }),
+            Self::Pause(container) => routed!(PauseContainer { container }),
+            Self::Resume(container) => routed!(ResumeContainer { container }),
+            Self::Update(container, pids) => {
+                let change = Resources { pids: Some(pids), ..Resources::default() };
+                routed!(UpdateContainer { container, change })
+            }
             Self::ReopenLog(container) => routed!(ReopenLog { container }),
             Self::Measure(container) => {
                 let answer = router.send(Routed(MeasureContainer { container })).await.ok();
@@ -254,7 +267,8 @@ fn is_so(witness: &mut Witness, core: &Core, wish: &Wish, heard: &Heard) {
         (Wish::Start(id), _) => ran(witness, id, None),
         (Wish::Exec(container), Heard::Exec(exec)) => ran(witness, container, Some(exec.clone())),
         (Wish::Stop(id, _), _) => {
-            !host.containers().iter().any(|(_, task, status)| task == id && *status == TaskStatus::Running)
+            let runs = |status: &TaskStatus| matches!(status, TaskStatus::Running | TaskStatus::Paused);
+            !host.containers().iter().any(|(_, task, status)| task == id && runs(status))
         }
         (Wish::Remove(id, _), _) => {
             store.container(id).is_none()

@@ -16,8 +16,11 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use mainstay_actors::fakes::FakeWorld;
-use mainstay_actors::{Core, HowDown, Item, Subscription};
+use mainstay_actors::ports::Store;
+use mainstay_actors::{Core, HowDown, Item, Recover, Subscription};
+use mainstay_messages::Result;
 use mainstay_messages::event::Seq;
+use mainstay_messages::record::{ContainerPhase, SandboxPhase};
 use tokio::task::LocalSet;
 
 use crate::chaos::Chaos;
@@ -32,6 +35,9 @@ use workload::program;
 const STEPS_MAX: u64 = 160;
 /// Time after which all has healed, in milliseconds: a call that hung is given up, every retry had its turn.
 const HEALED_MS: u64 = 1_200_000;
+/// The longest time from the start of the actors until they take over what the store holds, in milliseconds: shorter than
+/// exits are parked.
+const RECOVERY_LATE_MAX_MS: u64 = 5_000;
 /// Pods and containers have so many different names.
 const NAMES: u64 = 3;
 
@@ -98,11 +104,15 @@ impl Simulation {
     /// The time between two daemons.
     async fn down(&mut self, how: HowDown) {
         self.sum.crashes += 1;
+        let weather = self.stage.weather();
         self.clients.daemon_ended();
         self.witness.borrow_mut().daemon_ended(&self.world);
         if how == HowDown::Rebooted {
             self.sum.reboots += 1;
             self.world.host.reboot();
+        }
+        if self.stage.roll(|chance| chance.happens(10 * weather.shim_dies)) {
+            self.kill_a_shim_unseen();
         }
         let ms = self.stage.roll(|chance| chance.time_ms(30_000));
         self.stage.note(format_args!("crash: {how:?}, down for {ms} ms"));
@@ -112,7 +122,7 @@ impl Simulation {
     /// The life of one daemon.
     async fn daemon(&mut self, how: HowDown) -> Ended {
         let core = loop {
-            match self.world.restart(how).await {
+            match self.restart(how).await {
                 Ok(core) => break core,
                 Err(_) => pass(1_000).await,
             }
@@ -133,6 +143,18 @@ impl Simulation {
         }
         self.count(&core);
         Ended::Done
+    }
+
+    /// Starts a daemon on what is left. Exits may be reported before it has taken over what the store holds.
+    async fn restart(&self, how: HowDown) -> Result<Core> {
+        if self.stage.roll(|chance| chance.happens(70)) {
+            return self.world.restart(how).await;
+        }
+        let loaded = self.world.store.load().await?;
+        let core = self.world.start();
+        pass(self.stage.roll(|chance| chance.time_ms(RECOVERY_LATE_MAX_MS))).await;
+        core.router.do_send(Recover { loaded, how });
+        Ok(core)
     }
 
     fn look(&mut self, core: &Core, subscription: &mut Subscription) {
@@ -215,6 +237,7 @@ impl Simulation {
         self.look(core, subscription);
         self.clients.invariant_nobody_waits();
         self.witness.borrow_mut().all_agree(core);
+        self.every_free_name_can_be_used(core, subscription).await;
         for shown in core.directory.sandboxes() {
             self.clients.ask(core, Wish::RemovePod(shown.record.id.clone()), Patience::Endless);
         }
@@ -232,6 +255,39 @@ impl Simulation {
         promise!(self.stage, Ok(free) == usize::try_from(NAMES), "of {NAMES} names {free} are free");
         let last = self.world.store.last();
         promise!(self.stage, self.read == last, "a subscriber saw all up to {}, of {last}", self.read);
+    }
+}
+
+impl Simulation {
+    /// A name that no container of a pod has can be given to a new one.
+    async fn every_free_name_can_be_used(&mut self, core: &Core, subscription: &mut Subscription) {
+        let mut wanted = Vec::new();
+        for pod in core.directory.sandboxes() {
+            if pod.record.phase != SandboxPhase::Ready {
+                continue;
+            }
+            let taken: Vec<String> = core
+                .directory
+                .containers(Some(&pod.record.id))
+                .iter()
+                .map(|shown| shown.record.name().to_string())
+                .collect();
+            let free = (0..NAMES).map(|name| format!("c{name}")).filter(|name| !taken.contains(name));
+            wanted.extend(free.map(|name| (pod.record.id.clone(), name)));
+        }
+        for (pod, name) in &wanted {
+            let wish = Wish::Create { pod: pod.clone(), name: name.clone(), variant: 0 };
+            self.clients.ask(core, wish, Patience::Endless);
+        }
+        pass(1_000).await;
+        self.look(core, subscription);
+        self.clients.invariant_nobody_waits();
+        for (pod, name) in wanted {
+            let made = core.directory.containers(Some(&pod)).iter().any(|shown| {
+                shown.record.name().as_str() == name && shown.record.phase == ContainerPhase::Created
+            });
+            promise!(self.stage, made, "P4: the free name {name} of pod {pod} cannot be used");
+        }
     }
 }
 

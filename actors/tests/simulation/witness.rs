@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use mainstay_actors::fakes::{FakeHost, FakeWorld, Life, MemoryStore};
 use mainstay_actors::{Core, Counters};
 use mainstay_messages::event::{Event, Seq, What};
-use mainstay_messages::record::{ContainerPhase, SandboxPhase};
+use mainstay_messages::record::{ContainerPhase, ContainerRecord, Paused, SandboxPhase};
 use mainstay_messages::router::TaskKey;
 use mainstay_messages::supervisor::TaskStatus;
 use mainstay_messages::{ContainerId, Exit, ExitStatus, SandboxId};
@@ -29,6 +29,8 @@ pub struct Witness {
     shown: BTreeMap<ContainerId, Exit>,
     listed: BTreeSet<String>,
     facts: Tally,
+    /// Whether no daemon was killed so far.
+    uninterrupted: bool,
 }
 
 /// How often some facts were written since the daemon came up.
@@ -55,6 +57,7 @@ impl Witness {
             shown: BTreeMap::new(),
             listed: BTreeSet::new(),
             facts: Tally::default(),
+            uninterrupted: true,
         }
     }
 
@@ -65,6 +68,7 @@ impl Witness {
         self.shown.clear();
         self.listed.clear();
         self.facts = Tally::default();
+        self.uninterrupted = false;
     }
 
     /// After every step.
@@ -74,6 +78,7 @@ impl Witness {
         self.invariant_no_container_runs_after_its_exit(core);
         self.invariant_what_is_recorded_stays_listed(core);
         self.invariant_names_are_unique(core);
+        self.invariant_what_is_seen_is_durable(core);
     }
 
     /// Reads what is new in the journal (P1).
@@ -179,6 +184,38 @@ impl Witness {
         self.listed = listed;
     }
 
+    /// What readers see is in the journal (P7). Only after a write that failed memory may be ahead of it.
+    fn invariant_what_is_seen_is_durable(&self, core: &Core) {
+        if core.counters.failed_commits.get() > 0 {
+            return;
+        }
+        for shown in core.directory.sandboxes() {
+            let id = &shown.record.id;
+            let so = shown.record.phase != SandboxPhase::Ready || self.ready.contains(id);
+            promise!(self.stage, so, "P7: pod {id} is seen to be ready, and the journal does not know");
+        }
+        for shown in core.directory.containers(None) {
+            let record = &shown.record;
+            let task = TaskKey { sandbox: record.sandbox.clone(), container: record.id.clone(), exec: None };
+            // After an end that nobody saw, it does not matter any more that it was started.
+            let started = self.started.contains(&record.id) || self.ends.contains_key(&task);
+            let started = record.started_at.is_none() || started;
+            promise!(
+                self.stage,
+                started,
+                "P7: {} is seen to be started, and the journal does not know",
+                record.id
+            );
+            let ended = record.exit.is_none() || self.ends.get(&task) == record.exit.as_ref();
+            promise!(
+                self.stage,
+                ended,
+                "P7: {} is seen to have ended, and the journal does not know",
+                record.id
+            );
+        }
+    }
+
     fn invariant_names_are_unique(&self, core: &Core) {
         // A creation that was given up may be found after a crash, and is undone; its name may be another's by then.
         let mut names = BTreeSet::new();
@@ -241,12 +278,29 @@ impl Witness {
             );
             promise!(stage, shown.activity.is_none(), "P4: {shown:?} has not come to rest");
             let agrees = matches!(
-                (record.phase, tasks.get(&record.id)),
-                (ContainerPhase::Created, Some(TaskStatus::Created))
-                    | (ContainerPhase::Running, Some(TaskStatus::Running))
-                    | (ContainerPhase::Exited, None | Some(TaskStatus::Exited(_)))
+                (record.phase, record.paused, tasks.get(&record.id)),
+                (ContainerPhase::Created, _, Some(TaskStatus::Created))
+                    | (ContainerPhase::Running, Paused::No, Some(TaskStatus::Running))
+                    | (ContainerPhase::Running, Paused::Yes, Some(TaskStatus::Paused))
+                    | (ContainerPhase::Exited, _, None | Some(TaskStatus::Exited(_)))
             );
-            promise!(stage, agrees, "{record:?} against {:?}", tasks.get(&record.id));
+            let ContainerRecord { id, phase, paused, .. } = record;
+            promise!(
+                stage,
+                agrees,
+                "container {id} is {phase}, paused: {paused:?}, against {:?}",
+                tasks.get(id)
+            );
+            let in_force = self.host.limits(id).and_then(|limits| limits.pids);
+            let (wanted, changed) = (record.limits().pids, self.host.limits(id).is_some());
+            // What a killed daemon or a lost actor was changing, nobody puts back; and what has ended is not limited.
+            let excused = !self.uninterrupted || core.counters.restarts.get() > 0 || record.exit.is_some();
+            let agree = !changed || in_force == wanted;
+            promise!(
+                stage,
+                agree || excused,
+                "P4: container {id} has room for {in_force:?} tasks, not {wanted:?}"
+            );
         }
         self.invariant_every_process_that_ended_has_its_fact();
         self.counters_agree(&core.counters);

@@ -43,6 +43,10 @@ impl AsRef<Site> for Site {
     }
 }
 
+impl Progress for Site {
+    fn at(&self, _step: &'static str) {}
+}
+
 impl Site {
     fn where_fail(failing: &[&'static str]) -> Self {
         Self { failing: failing.to_vec(), ..Self::default() }

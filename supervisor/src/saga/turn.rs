@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex as StdMutex, PoisonError, Weak};
 use std::time::Duration;
 
-use mainstay_messages::{Error, Result};
+use mainstay_messages::{ContainerId, Error, Result};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::machine::Machine;
@@ -57,6 +57,11 @@ impl Turn {
         let object = machine.turns.object(&name);
         let held = within(machine, &name, Arc::clone(&object.sagas)).await?;
         Ok(Self { object, name, machine: Arc::clone(machine), _held: held })
+    }
+
+    /// Waits until no other saga works on a container.
+    pub async fn of_container(machine: &Arc<Machine>, container: &ContainerId) -> Result<Self> {
+        Self::take(machine, format!("container {container}")).await
     }
 
     /// What [`Machine::blocking`] does, after all earlier pieces of work on this object, whether somebody still waits for

@@ -146,7 +146,7 @@ impl Handler<QueryTask> for ShimSupervisor {
             Some(_) => return self.with_shim(&task.sandbox.clone(), |shim| task::query(shim, task)),
             None => {}
         }
-        let machine = Arc::clone(&self.machine);
-        Box::pin(guarded(async move { task::recorded(&machine, task).await }))
+        let (machine, facts) = (Arc::clone(&self.machine), self.facts.clone());
+        Box::pin(guarded(async move { task::recorded(&machine, &facts, task).await }))
     }
 }

@@ -16,7 +16,7 @@ use mainstay_task_api::task::{CreateTaskRequest, Mount};
 use oci_spec::runtime::LinuxResources;
 
 use super::delete::{self, Remains, Was};
-use super::{call, known, log_value, process_key, query, start_failed, stdin_value};
+use super::{Making, call, known, log_value, process_key, query, start_failed, stdin_value};
 use crate::cgroup;
 use crate::disks;
 use crate::files::{self, Root};
@@ -24,7 +24,7 @@ use crate::host::{DEV, device_nodes, name_file, named_devices};
 use crate::identity::{PidNamespace, identity_of};
 use crate::machine::Machine;
 use crate::oci::{self, PodNamespaces, Surroundings};
-use crate::saga::{Saga, Step};
+use crate::saga::{Progress, Saga, Step};
 use crate::shim::Shim;
 use crate::state::Begun;
 
@@ -62,6 +62,7 @@ pub(crate) static CREATE_CONTAINER: Saga<Creation, Remains> = Saga {
 
 /// A container that is being made.
 pub(crate) struct Creation {
+    making: Making,
     remains: Remains,
     shim: Rc<Shim>,
     record: ContainerRecord,
@@ -78,20 +79,39 @@ impl AsRef<Remains> for Creation {
     }
 }
 
+impl Progress for Creation {
+    fn at(&self, step: &'static str) {
+        self.making.at(step);
+    }
+}
+
 /// Sets up PID 1 of a container. When it fails, nothing is left, or its deletion finds it.
-pub(crate) async fn create(shim: Rc<Shim>, message: CreateTask) -> Result<ProcessIdentity> {
-    shim.alive()?;
+///
+/// It is under way from this call on, so that whoever asks about the container next does not hear that it is not known.
+pub(crate) fn create(
+    shim: Rc<Shim>,
+    message: CreateTask,
+) -> impl Future<Output = Result<ProcessIdentity>> + 'static {
+    let process = process_key(&message.record.id, None);
+    let making = shim.alive().and_then(|()| shim.makings.begin(process, "create", "wait for its turn"));
+    async move { make(shim, message, making?).await }
+}
+
+async fn make(shim: Rc<Shim>, message: CreateTask, making: Making) -> Result<ProcessIdentity> {
     let CreateTask { record, sandbox } = message;
+    let id = record.id.clone();
+    // First of all, so that a removal that is asked for from now on comes after it.
+    let remains = Remains::of(&shim.machine, &sandbox.id, &id, Some(Rc::clone(&shim)), Was::Failed).await?;
+    making.at("prepare");
     let namespaces = shim.namespaces(&sandbox.spec).await?;
     let other_pid = other_pid(&shim, &record).await?;
-    let id = record.id.clone();
-    let remains = Remains::of(&shim.machine, &sandbox.id, &id, Some(Rc::clone(&shim)), Was::Failed).await?;
     // Else the undoing of this creation would take away what an earlier one has made.
     if shim.ledger.borrow_mut().begun(process_key(&id, None)) == Begun::Known {
         return Err(known(Kind::Container, &id, "create"));
     }
     let (root, made) = (RefCell::default(), OnceCell::new());
     let creation = Creation {
+        making,
         remains,
         shim: Rc::clone(&shim),
         record,

@@ -45,7 +45,7 @@ impl Remains {
         shim: Option<Rc<Shim>>,
         was: Was,
     ) -> Result<Self> {
-        let turn = Turn::take(machine, format!("container {container}")).await?;
+        let turn = Turn::of_container(machine, container).await?;
         let (machine, sandbox) = (Arc::clone(machine), sandbox.clone());
         Ok(Self { turn, machine, sandbox, container: container.clone(), shim, was })
     }

@@ -15,9 +15,20 @@ use crate::oci;
 use crate::shim::Shim;
 use crate::state::Begun;
 
-/// Sets up and runs an exec. Its output is on the stream socket, for whoever opens it.
-pub(crate) async fn start_exec(shim: Rc<Shim>, message: StartExecTask) -> Result<ExecStarted> {
-    shim.alive()?;
+/// Sets up and runs an exec. Its output is on the stream socket, for whoever opens it. From this call on it is under way.
+pub(crate) fn start_exec(
+    shim: Rc<Shim>,
+    message: StartExecTask,
+) -> impl Future<Output = Result<ExecStarted>> + 'static {
+    let process = process_key(&message.container.id, Some(&message.exec));
+    let making = shim.alive().and_then(|()| shim.makings.begin(process, "exec", "start the process"));
+    async move {
+        let _under_way = making?;
+        make(shim, message).await
+    }
+}
+
+async fn make(shim: Rc<Shim>, message: StartExecTask) -> Result<ExecStarted> {
     let request = request(&shim, &message)?;
     let process = process_key(&message.container.id, Some(&message.exec));
     if shim.ledger.borrow_mut().begun(process.clone()) == Begun::Known {

@@ -10,6 +10,7 @@ use mainstay_task_api::extension::{Phase, ProcessState, StatsRequest, StatsRespo
 
 use super::{call, process_key};
 use crate::cgroup;
+use crate::facts::Facts;
 use crate::files;
 use crate::link::{Call, CallError};
 use crate::machine::Machine;
@@ -31,9 +32,11 @@ pub(crate) async fn tasks(shim: &Shim, limit_ms: u64) -> Result<Vec<(ProcessKey,
     Ok(list.processes.iter().filter_map(|process| understood(process).ok()).collect())
 }
 
-/// What is known of one process.
+/// What is known of one process. While it is being made or started, nobody can say what becomes of it, and the answer is
+/// that.
 pub(crate) async fn query(shim: Rc<Shim>, task: TaskKey) -> Result<TaskKnowledge> {
     let process = process_key(&task.container, task.exec.as_ref());
+    shim.makings.none_of(&process)?;
     if shim.is_alive() {
         match tasks(&shim, shim.machine.settings.timeouts.query_ms).await {
             Ok(tasks) => {
@@ -45,24 +48,30 @@ pub(crate) async fn query(shim: Rc<Shim>, task: TaskKey) -> Result<TaskKnowledge
         }
     }
     shim.reached(Stage::Collected).await;
-    recorded(&shim.machine, task).await
+    recorded(&shim.machine, &shim.facts, task).await
 }
 
-/// What a dead shim has written down of a process.
-pub(crate) async fn recorded(machine: &std::sync::Arc<Machine>, task: TaskKey) -> Result<TaskKnowledge> {
+/// What a dead shim has written down of a process. Where that was removed and the exit is not settled yet, it is still being
+/// offered.
+pub(crate) async fn recorded(
+    machine: &std::sync::Arc<Machine>,
+    facts: &Facts,
+    task: TaskKey,
+) -> Result<TaskKnowledge> {
     let what = format!("the exit record of container {}", task.container);
+    let asked = task.clone();
     let work = move |machine: &Machine| {
-        let process = process_key(&task.container, task.exec.as_ref());
-        let exit = files::exit_record(&machine.directories, &task.sandbox, &process);
-        Ok(exit.map_or(TaskKnowledge::ShimGone, |exit| {
-            TaskKnowledge::Known(TaskState {
-                container: task.container,
-                process: None,
-                status: TaskStatus::Exited(exit),
-            })
-        }))
+        let process = process_key(&asked.container, asked.exec.as_ref());
+        Ok(files::exit_record(&machine.directories, &asked.sandbox, &process))
     };
-    machine.blocking(what, work).await
+    let exit = machine.blocking(what, work).await?.or_else(|| facts.offered(&task));
+    Ok(exit.map_or(TaskKnowledge::ShimGone, |exit| {
+        TaskKnowledge::Known(TaskState {
+            container: task.container,
+            process: None,
+            status: TaskStatus::Exited(exit),
+        })
+    }))
 }
 
 /// What a container uses. When the shim does not answer, what its cgroup says.

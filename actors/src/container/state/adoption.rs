@@ -15,9 +15,10 @@ use mainstay_messages::event::What;
 use mainstay_messages::process::UnknownReason;
 use mainstay_messages::record::{ContainerPhase, Paused};
 use mainstay_messages::supervisor::{TaskState, TaskStatus};
-use mainstay_messages::{Exit, ProcessIdentity};
+use mainstay_messages::{Exit, ExitStatus, ProcessIdentity};
 
 use super::removal::Removal;
+use super::stop::Caller;
 use super::{Adoption, Draft, Effect, Input, Knowledge, State, Wake, never_ran};
 use crate::machine::{Now, Outcome};
 
@@ -32,6 +33,9 @@ impl State {
         }
         let mut draft = self.draft(now);
         draft.next.adoption = Adoption::Settled;
+        if self.phase() == ContainerPhase::Removing && self.ended().is_none() {
+            return draft.go_on_removing(knowledge);
+        }
         if self.phase() == ContainerPhase::Removing {
             draft.resume_removal();
             return draft.go_on();
@@ -53,6 +57,9 @@ impl State {
             Knowledge::ShimGone(reason) => {
                 draft.next.adoption = Adoption::Gone(reason);
                 draft.wake(ADOPTED_GONE_WAIT_MS, Wake::GoneUnreported);
+            }
+            Knowledge::Unreachable(_) if self.adoption != Adoption::Waiting => {
+                return Outcome::Ignore { call: None, why: "still nobody answers" };
             }
             Knowledge::Unreachable(reason) => return draft.unreachable(reason),
         }
@@ -82,7 +89,7 @@ impl Draft {
     fn follow(&mut self, task: TaskState) {
         let stopping = self.next.phase() == ContainerPhase::Stopping || self.next.record.stop_by.is_some();
         match task.status {
-            TaskStatus::Exited(exit) => self.latch(exit),
+            TaskStatus::Exited(exit) => self.ends(exit),
             TaskStatus::Created => {
                 self.identify(task.process);
                 match stopping {
@@ -123,10 +130,27 @@ impl Draft {
         }
     }
 
+    /// An earlier actor was removing it. What is known of its end counts; the removal finds out the rest.
+    fn go_on_removing(mut self, knowledge: Knowledge) -> Outcome<State> {
+        match knowledge {
+            Knowledge::Task(TaskState { status: TaskStatus::Exited(exit), .. }) => self.ends(exit),
+            _ => self.resume_removal(),
+        }
+        self.go_on()
+    }
+
+    /// It has ended, it is said. That nobody saw how does not mean that there ever was anything.
+    pub(super) fn ends(&mut self, exit: Exit) {
+        match exit.status {
+            ExitStatus::Unknown { reason } if self.next.never_made() => self.lost(reason),
+            _ => self.latch(exit),
+        }
+    }
+
     /// Nobody knows it any more.
     pub(super) fn lost(&mut self, reason: UnknownReason) {
         self.next.adoption = Adoption::Settled;
-        if self.next.never_made() {
+        if self.next.never_made() && !self.next.may_have_run() {
             let step = "create".to_owned();
             let outcome = "the runtime ended while it was being made".to_owned();
             self.fact(What::Undone { step, outcome });
@@ -138,11 +162,11 @@ impl Draft {
     }
 
     pub(super) fn resume_removal(&mut self) {
-        let mut content = self.next.take_stop_callers();
+        let content = self.next.take_stop_callers();
         self.next.stop = None;
         let removal = self.next.removal.get_or_insert_with(|| Removal::new(self.now.wall));
         // Whoever wanted it to stop has what they want when it is gone.
-        removal.callers.append(&mut content);
+        removal.callers.extend(content.into_iter().map(Caller::patient));
         if self.next.phase() != ContainerPhase::Removing {
             self.record().phase = ContainerPhase::Removing;
         }
@@ -151,10 +175,9 @@ impl Draft {
 
     /// Nobody answers. Readers see that; the store keeps what was last known.
     fn unreachable(mut self, reason: String) -> Outcome<State> {
-        if self.next.phase() == ContainerPhase::Unknown {
-            return Outcome::Ignore { call: None, why: "still nobody answers" };
+        if self.next.phase() != ContainerPhase::Unknown {
+            self.record().phase = ContainerPhase::Unknown;
         }
-        self.record().phase = ContainerPhase::Unknown;
         self.effect(Effect::Note(What::ContainerUnknown { reason }));
         self.in_memory()
     }

@@ -234,6 +234,11 @@ impl State {
         if self.standing == Standing::Proposed {
             return self.still_pending(call);
         }
+        // Nobody saw it end, and whether there was anything to end, the answer to its creation will tell.
+        let unseen = matches!(exit.status, ExitStatus::Unknown { .. });
+        if unseen && self.ended().is_none() && self.flight == Flight::Create {
+            return self.still_pending(call);
+        }
         match (self.ended(), self.durability) {
             (Some(_), Durability::Behind) => self.still_pending(call),
             (Some(_), Durability::Written) => Outcome::Ignore { call: Some(call), why: "duplicate" },

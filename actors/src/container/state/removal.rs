@@ -9,6 +9,7 @@ use mainstay_messages::record::ContainerPhase;
 use mainstay_messages::supervisor::SignalScope;
 use mainstay_messages::{Error, Exit, Result, Signal, Timestamp};
 
+use super::stop::Caller;
 use super::{Answer, Ask, Deletion, Draft, Effect, Flight, Input, Standing, StartLore, State, Wake};
 use crate::call::CallId;
 use crate::machine::{Now, Outcome, Plan, Write, backoff_ms};
@@ -22,7 +23,7 @@ pub const DELETE_RETRY_MAX_MS: u64 = 30_000;
 #[derive(Clone, Debug)]
 pub(super) struct Removal {
     pub(super) since: Timestamp,
-    pub(super) callers: Vec<CallId>,
+    pub(super) callers: Vec<Caller>,
     /// Why the last attempt to delete the task failed.
     trouble: Option<String>,
 }
@@ -46,9 +47,8 @@ impl State {
             return self.wrong_phase(call, "removing without force", "created or exited");
         }
         let mut draft = self.draft(now);
-        let mut removal = Removal::new(now.wall);
-        removal.callers.push(call);
-        draft.next.removal = Some(removal);
+        draft.next.removal = Some(Removal::new(now.wall));
+        draft.remove_caller(call);
         if self.standing == Standing::Recorded {
             draft.commanded("remove", if quiet { "" } else { "force" });
         }
@@ -62,7 +62,7 @@ impl State {
     /// Waits for the removal that is going on; an attempt that is waiting for its time is made now.
     fn join_removal(&self, call: CallId, now: Now) -> Outcome<Self> {
         let mut draft = self.draft(now);
-        draft.next.removal.iter_mut().for_each(|removal| removal.callers.push(call));
+        draft.remove_caller(call);
         if let Deletion::Waiting { failures } = self.deletion {
             draft.delete(failures);
         }
@@ -70,14 +70,14 @@ impl State {
     }
 
     /// A stop that comes while the container is being removed has what it wants when it is gone.
-    pub(super) fn wait_for_removal(&self, call: CallId) -> Outcome<Self> {
-        let mut next = self.clone();
-        next.removal.iter_mut().for_each(|removal| removal.callers.push(call));
-        Outcome::Accept(Plan { next: Some(next), write: None, effects: Vec::new() })
+    pub(super) fn wait_for_removal(&self, call: CallId, now: Now) -> Outcome<Self> {
+        let mut draft = self.draft(now);
+        draft.remove_caller(call);
+        draft.in_memory()
     }
 
     /// Goes on with the removal, if nothing stands against it: no call under way that could still make a
-    /// process, no process that runs, no exec whose exit is still awaited.
+    /// process, no process that runs or whose end is not known, no exec whose exit is still awaited.
     pub(super) fn dismantle(&self, now: Now) -> Outcome<Self> {
         let quiet = matches!(
             self.phase(),
@@ -100,6 +100,11 @@ impl State {
         }
         if self.phase() != ContainerPhase::Removing {
             draft.record().phase = ContainerPhase::Removing;
+        }
+        if self.ended().is_none() && self.may_have_run() {
+            // With the task its end would be deleted (P1).
+            draft.end_before_removal();
+            return draft.go_on();
         }
         match self.deletion {
             Deletion::NotAsked => draft.delete(0),
@@ -175,7 +180,8 @@ impl State {
 
     /// Those who wait for the removal, who wait no more.
     pub(super) fn take_removers(&mut self) -> Vec<CallId> {
-        self.removal.as_mut().map(|removal| std::mem::take(&mut removal.callers)).unwrap_or_default()
+        let callers = self.removal.as_mut().map(|removal| std::mem::take(&mut removal.callers));
+        callers.unwrap_or_default().into_iter().map(|caller| caller.call).collect()
     }
 
     /// What a removal is at, in words.

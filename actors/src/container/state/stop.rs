@@ -43,16 +43,29 @@ enum Stage {
     Killing { attempts: u32 },
 }
 
+/// Who waits for the end, or for the removal that comes after it.
 #[derive(Clone, Copy, Debug)]
-struct Caller {
-    call: CallId,
+pub(super) struct Caller {
+    pub(super) call: CallId,
     /// From SIGKILL on: when to answer it at the latest.
     answer_by_ms: Option<u64>,
+}
+
+impl Caller {
+    /// One that waits for as long as nothing was killed.
+    pub(super) fn patient(call: CallId) -> Self {
+        Self { call, answer_by_ms: None }
+    }
 }
 
 impl Stop {
     fn new(signal: Signal, stage: Stage, now: Now) -> Self {
         Self { since: now.wall, signal, stage, callers: Vec::new() }
+    }
+
+    /// Whether it waits for what it has asked to end.
+    pub(super) fn is_asked(&self) -> bool {
+        matches!(self.stage, Stage::Asked { .. })
     }
 
     /// What it is at, in words.
@@ -77,7 +90,7 @@ impl State {
             return Outcome::Ignore { call: Some(call), why: "its process has ended" };
         }
         if self.phase() == ContainerPhase::Removing {
-            return self.wait_for_removal(call);
+            return self.wait_for_removal(call, now);
         }
         let spec = &self.record.spec;
         let signal = signal.or(spec.stop_signal).unwrap_or(Signal::TERM);
@@ -124,12 +137,14 @@ impl State {
         let Some(stop) = &mut draft.next.stop else {
             return Outcome::Ignore { call: None, why: "nobody waits" };
         };
-        let (due, waiting): (Vec<Caller>, Vec<Caller>) =
-            stop.callers.iter().partition(|caller| caller.answer_by_ms.is_some_and(|by| by <= now.mono_ms));
-        stop.callers = waiting;
+        let is_due = |caller: &mut Caller| caller.answer_by_ms.is_some_and(|by| by <= now.mono_ms);
+        let mut due: Vec<CallId> = stop.callers.extract_if(.., is_due).map(|caller| caller.call).collect();
+        if let Some(removal) = &mut draft.next.removal {
+            due.extend(removal.callers.extract_if(.., is_due).map(|caller| caller.call));
+        }
         let what = format!("the end of container {} after SIGKILL", self.record.id);
         let error = Error::DeadlineExceeded { what, after_ms: STOP_ANSWER_AFTER_KILL_MS };
-        draft.answer(due.into_iter().map(|caller| caller.call).collect(), Err(error));
+        draft.answer(due, Err(error));
         draft.in_memory()
     }
 
@@ -142,7 +157,7 @@ impl State {
         let mut draft = self.draft(now);
         match result {
             Ok(TaskKnowledge::Known(task)) => match task.status {
-                TaskStatus::Exited(exit) => draft.latch(exit),
+                TaskStatus::Exited(exit) => draft.ends(exit),
                 TaskStatus::Created | TaskStatus::Running | TaskStatus::Paused => {
                     return Outcome::Ignore { call: None, why: "it has not ended" };
                 }
@@ -230,8 +245,18 @@ impl Draft {
         if matches!(stop.stage, Stage::Killing { .. }) {
             return;
         }
-        self.record().phase = ContainerPhase::Stopping;
+        if self.next.phase() != ContainerPhase::Removing {
+            self.record().phase = ContainerPhase::Stopping;
+        }
         self.kill(cause);
+    }
+
+    /// Ends what is to be removed and may run. Its end may have come already, so it is asked about at once.
+    pub(super) fn end_before_removal(&mut self) {
+        if self.next.stop.is_none() {
+            self.force_stop("remove");
+            self.ask(Ask::Query { exec: None });
+        }
     }
 
     fn set_stop_deadline(&mut self, deadline_ms: u64) {
@@ -251,7 +276,8 @@ impl Draft {
         let attempts = match stop.stage {
             Stage::Killing { attempts } => attempts.saturating_add(1),
             Stage::Waiting { .. } | Stage::Asked { .. } => {
-                for caller in &mut stop.callers {
+                let removers = self.next.removal.iter_mut().flat_map(|removal| &mut removal.callers);
+                for caller in stop.callers.iter_mut().chain(removers) {
                     caller.answer_by_ms = Some(answer_by_ms);
                 }
                 1
@@ -267,12 +293,22 @@ impl Draft {
     }
 
     fn stop_caller(&mut self, call: CallId) {
-        let answer_by_ms = self.now.mono_ms.saturating_add(STOP_ANSWER_AFTER_KILL_MS);
-        let Some(stop) = &mut self.next.stop else { return };
-        let killing = matches!(stop.stage, Stage::Killing { .. });
-        stop.callers.push(Caller { call, answer_by_ms: killing.then_some(answer_by_ms) });
-        if killing {
-            self.wake(STOP_ANSWER_AFTER_KILL_MS, Wake::AnswerStops);
+        let caller = self.caller(call);
+        self.next.stop.iter_mut().for_each(|stop| stop.callers.push(caller));
+    }
+
+    /// Whoever waits for the removal. What cannot be killed is not waited for any longer than by a stop.
+    pub(super) fn remove_caller(&mut self, call: CallId) {
+        let caller = self.caller(call);
+        self.next.removal.iter_mut().for_each(|removal| removal.callers.push(caller));
+    }
+
+    fn caller(&mut self, call: CallId) -> Caller {
+        let killing = matches!(self.next.stop, Some(Stop { stage: Stage::Killing { .. }, .. }));
+        if !killing {
+            return Caller::patient(call);
         }
+        self.wake(STOP_ANSWER_AFTER_KILL_MS, Wake::AnswerStops);
+        Caller { call, answer_by_ms: Some(self.now.mono_ms.saturating_add(STOP_ANSWER_AFTER_KILL_MS)) }
     }
 }

@@ -1,6 +1,7 @@
 //! Any order, repetition, delay and failure of inputs, with the invariants checked after every one of them.
 
 mod model;
+mod stories;
 
 use mainstay_messages::event::What;
 use mainstay_messages::record::{ContainerPhase, Paused};

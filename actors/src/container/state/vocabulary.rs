@@ -127,6 +127,10 @@ pub enum Input {
     Updated(Box<Resources>, Result<()>),
     /// The answer to a query about PID 1 or an exec.
     Queried(Option<ExecId>, Result<TaskKnowledge>),
+    /// The answer to a look at the task.
+    Looked(Result<TaskKnowledge>),
+    /// The shim's answer to a SIGKILL for an exec, whatever it was.
+    ExecKilled,
     /// What the journal says about what earlier actors did.
     JournalSearched(Result<ExecLore>),
     /// A timer.
@@ -164,7 +168,7 @@ pub struct ExecLore {
 /// Whether PID 1 of a container was told to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StartLore {
-    /// It was not.
+    /// It was not, or its end is written down.
     #[default]
     NotTold,
     /// It was, and so may have run.
@@ -190,6 +194,13 @@ pub enum Wake {
     DeleteAgain,
     /// Look after execs that were not reported.
     Orphans,
+    /// See whether the task runs or stands still.
+    Look,
+    /// Put limits back whose change was not answered, so many failures ago.
+    LimitsAgain {
+        /// The failures.
+        failures: u32,
+    },
     /// The exit of a task whose shim is gone was not reported.
     GoneUnreported,
 }
@@ -286,6 +297,8 @@ pub enum Ask {
         /// Which exec; none for PID 1.
         exec: Option<ExecId>,
     },
+    /// The shim: does it run, or stand still?
+    Look,
     /// The journal: what became of the execs of earlier actors?
     SearchJournal,
     /// The shim: freeze it, or let it go on.

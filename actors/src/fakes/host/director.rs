@@ -33,6 +33,8 @@ pub enum Behaviour {
     Delay(u64),
     /// It does nothing and fails.
     Fail(Error),
+    /// It does its work and fails all the same: something of it is left, or its answer breaks on the way.
+    FailAfter(Error),
     /// It does nothing and is never answered.
     Hang,
     /// It does its work, and the answer comes so many milliseconds later.
@@ -84,6 +86,11 @@ pub trait Director: Send + 'static {
     /// Who carries this report. Without anybody it is lost, and made again after
     /// [`super::host::REANNOUNCE_MS`].
     fn report(&mut self, task: &TaskKey) -> Vec<Messenger>;
+
+    /// When the death of a shim is told: after each of these times, in milliseconds. At once if there is none.
+    fn death(&mut self, _sandbox: &SandboxId) -> Vec<u64> {
+        Vec::new()
+    }
 }
 
 /// The next so many calls of a kind go like this.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use mainstay_messages::process::{OomVerdict, UnknownReason};
 use mainstay_messages::record::{Paused, ShimRecord};
 use mainstay_messages::router::TaskKey;
+use mainstay_messages::spec::Resources;
 use mainstay_messages::supervisor::TaskStatus;
 use mainstay_messages::{
     ContainerId, ExecId, Exit, ExitStatus, ProcessIdentity, SandboxId, Signal, Timestamp,
@@ -23,6 +24,8 @@ use super::{Behaviour, REANNOUNCE_MS};
 pub(in crate::fakes) struct Inner {
     pub(in crate::fakes) shims: BTreeMap<SandboxId, Shim>,
     pub(super) reports: Vec<Report>,
+    /// Processes whose ends were not settled when they were deleted: the daemon alone knows them.
+    deleted: Vec<TaskKey>,
     /// Shims that died, whose death is told when their exits are settled.
     pub(super) deaths: Vec<SandboxId>,
     pub(super) lives: BTreeMap<TaskKey, Life>,
@@ -47,6 +50,8 @@ pub(super) struct Task {
     process: ProcessIdentity,
     pub(super) status: TaskStatus,
     paused: Paused,
+    /// Those that were put in force last.
+    pub(super) limits: Option<Resources>,
     program: Program,
     ends: Option<End>,
     execs: BTreeMap<ExecId, Exec>,
@@ -86,7 +91,8 @@ pub(super) enum Kept {
 #[derive(Default)]
 pub(in crate::fakes) struct Due {
     pub(in crate::fakes) exits: Vec<(TaskKey, Exit, Messenger)>,
-    pub(in crate::fakes) deaths: Vec<SandboxId>,
+    /// Each with the milliseconds until it is told.
+    pub(in crate::fakes) deaths: Vec<(SandboxId, u64)>,
     pub(in crate::fakes) next: Option<Instant>,
 }
 
@@ -119,6 +125,7 @@ impl Inner {
         Self {
             shims: BTreeMap::new(),
             reports: Vec::new(),
+            deleted: Vec::new(),
             deaths: Vec::new(),
             lives: BTreeMap::new(),
             rules: Vec::new(),
@@ -156,16 +163,27 @@ impl Inner {
         }
     }
 
-    /// Whether a call that makes or starts something has to come before this one: the supervisor does not undo or
-    /// look at what it is still at.
+    /// Whether a call that makes or starts something has to come before this one: the supervisor does not undo what it
+    /// is still at, nor take stock of it.
     pub(in crate::fakes) fn is_overtaking(&self, made: &Made) -> bool {
         let about = |other: &&Made| match made.call {
             Call::StopShim => other.call == Call::LaunchShim,
             Call::AdoptShim => other.call.makes(),
-            Call::DeleteTask | Call::QueryTask => other.call.makes() && other.container == made.container,
+            Call::DeleteTask => other.call.makes() && other.container == made.container,
             _ => false,
         };
         self.under_way.iter().filter(|other| other.sandbox == made.sandbox).any(|other| about(&other))
+    }
+
+    /// Whether a process, or its container, is being made or started.
+    pub(in crate::fakes) fn is_being_made(&self, task: &TaskKey) -> bool {
+        let about = |made: &Made| made.container.as_ref() == Some(&task.container) && made.call.makes();
+        self.under_way.iter().any(|made| about(made) && (made.exec.is_none() || made.exec == task.exec))
+    }
+
+    /// Whether a shim is being ended.
+    pub(in crate::fakes) fn is_being_stopped(&self, sandbox: &SandboxId) -> bool {
+        self.under_way.iter().any(|made| made.call == Call::StopShim && made.sandbox == *sandbox)
     }
 
     /// Ends what is due and answers what is to be told now.
@@ -184,8 +202,14 @@ impl Inner {
             due.next = due.next.into_iter().chain(report.again_at).min();
         }
         let told = |sandbox: &SandboxId| !self.reports.iter().any(|report| report.task.sandbox == *sandbox);
-        let deaths = std::mem::take(&mut self.deaths);
-        (due.deaths, self.deaths) = deaths.into_iter().partition(told);
+        let (dead, waiting) = std::mem::take(&mut self.deaths).into_iter().partition(told);
+        self.deaths = waiting;
+        let dead: Vec<SandboxId> = dead;
+        for sandbox in dead {
+            let times = self.director.as_mut().map(|director| director.death(&sandbox)).unwrap_or_default();
+            let times = if times.is_empty() { vec![0] } else { times };
+            due.deaths.extend(times.into_iter().map(|after_ms| (sandbox.clone(), after_ms)));
+        }
         due
     }
 
@@ -282,6 +306,13 @@ impl Inner {
         let lost = self.reports.extract_if(.., |report| report.kept == Kept::InMemory);
         for report in lost {
             let life = self.lives.entry(report.task).or_default();
+            life.excuse(UnknownReason::LostWhileDown);
+            life.excuse(UnknownReason::ShimDied);
+        }
+        // A removal goes on while the store fails. If the daemon is killed then, nobody knows the end any more.
+        for task in self.deleted.drain(..) {
+            let life = self.lives.entry(task).or_default();
+            life.excuse(UnknownReason::NotKnownToShim);
             life.excuse(UnknownReason::LostWhileDown);
             life.excuse(UnknownReason::ShimDied);
         }

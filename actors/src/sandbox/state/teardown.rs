@@ -241,6 +241,8 @@ impl Draft {
     /// Nothing must be left of a start that failed.
     pub(super) fn undo(&mut self, reason: String) {
         self.not_ready(reason);
+        // Without one in its record, another actor goes on with the undoing. The shim is found by its pod.
+        self.record().shim = None;
         self.next.adoption = Adoption::Settled;
         self.work(Work::Undo, Ask::StopShim);
     }

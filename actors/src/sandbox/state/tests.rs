@@ -344,3 +344,19 @@ fn only_a_ready_sandbox_admits() {
     model.play(Move::Admit(2));
     assert_eq!(model.rig.machine.containers().len(), 1, "it is being stopped");
 }
+
+/// A pod was removed while its shim was being started, and the daemon was killed. The next one was killed while it undid the
+/// start, and the one after that took the undoing for a pod whose shim had died: the shim ran on, and the name was taken.
+#[test]
+fn an_undoing_is_gone_on_with_by_the_next_daemon() {
+    let mut record = record();
+    record.shim = Some(shim());
+    let mut model = Model::new(State::recovered(record, BTreeSet::new(), HowDown::Restarted));
+    model.feed(Input::Recover);
+    assert_eq!(model.asked, [Ask::StopShim]);
+    let record = model.rig.machine.record().clone();
+    assert_eq!(record.phase, SandboxPhase::NotReady);
+    let mut model = Model::new(State::recovered(record, BTreeSet::new(), HowDown::Restarted));
+    model.feed(Input::Recover);
+    assert_eq!(model.asked, [Ask::StopShim]);
+}

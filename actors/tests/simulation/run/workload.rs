@@ -53,8 +53,11 @@ impl Simulation {
             (52..60, _, Some(container), _) => Wish::Stop(container, grace),
             (60..64, _, Some(container), _) => Wish::Kill(container, signal),
             (64..72, _, Some(container), _) => Wish::Remove(container, running),
-            (72..82, _, Some(container), _) => Wish::Exec(container),
-            (82..85, .., Some((container, exec))) => Wish::KillExec(container, exec, signal),
+            (72..79, _, Some(container), _) => Wish::Exec(container),
+            (79..81, .., Some((container, exec))) => Wish::KillExec(container, exec, signal),
+            (81..83, _, Some(container), _) => Wish::Pause(container),
+            (83..84, _, Some(container), _) => Wish::Resume(container),
+            (84..85, _, Some(container), _) => Wish::Update(container, 10 + variant),
             (85..87, _, Some(container), _) => Wish::ReopenLog(container),
             (87..90, _, Some(container), _) => Wish::Measure(container),
             (90..91, Some(pod), ..) => Wish::MeasurePod(pod),
@@ -82,6 +85,16 @@ impl Simulation {
         if let Some(pod) = self.stage.roll(|chance| chance.one(&pods).cloned()) {
             self.stage.note(format_args!("the shim of {pod} dies"));
             self.world.host.kill_shim(&pod);
+            self.sum.dead_shims += 1;
+        }
+    }
+
+    /// A shim dies while the daemon is down.
+    pub(super) fn kill_a_shim_unseen(&mut self) {
+        let pods = self.world.host.pods();
+        if let Some(pod) = self.stage.roll(|chance| chance.one(&pods).cloned()) {
+            self.stage.note(format_args!("the shim of {pod} dies, and nobody sees it"));
+            self.world.host.kill_shim_unseen(&pod);
             self.sum.dead_shims += 1;
         }
     }

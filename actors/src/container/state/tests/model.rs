@@ -150,7 +150,7 @@ pub(super) fn exit(code: u8, at: u64) -> Exit {
     Exit { status: ExitStatus::Exited { code }, at: Timestamp(at), oom: OomVerdict::NotKilled }
 }
 
-fn task(status: TaskStatus) -> TaskState {
+pub(super) fn task(status: TaskStatus) -> TaskState {
     TaskState { container: "c1".parse().expect("an id"), process: Some(process()), status }
 }
 
@@ -387,6 +387,12 @@ impl Model {
                 };
                 Input::Queried(exec, knowledge)
             }
+            Ask::Look => Input::Looked(match reply {
+                Reply::Good => Ok(TaskKnowledge::Known(task(TaskStatus::Running))),
+                Reply::Definite => Ok(TaskKnowledge::Known(task(TaskStatus::Paused))),
+                Reply::Odd => Ok(TaskKnowledge::NotKnown),
+                Reply::Doubtful => Err(doubtful()),
+            }),
             Ask::Freeze(to) => Input::Frozen(to, done),
             Ask::Update(limits) => Input::Updated(limits, done),
             Ask::SearchJournal => Input::JournalSearched(done.map(|()| self.search())),

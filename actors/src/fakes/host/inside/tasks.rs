@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use mainstay_messages::process::UnknownReason;
 use mainstay_messages::record::Paused;
 use mainstay_messages::router::TaskKey;
+use mainstay_messages::spec::Resources;
 use mainstay_messages::supervisor::{TaskKnowledge, TaskState, TaskStatus};
 use mainstay_messages::{
     ContainerId, Error, ExitStatus, ProcessIdentity, Result, SandboxId, Signal, Timestamp,
 };
 
-use super::{End, Exec, Inner, Kept, Report, Stamps, Task, sooner};
+use super::{End, Exec, Inner, Report, Stamps, Task, sooner};
 
 impl Inner {
     pub(in crate::fakes) fn create_task(
@@ -27,7 +28,8 @@ impl Inner {
         }
         let (status, execs) = (TaskStatus::Created, BTreeMap::new());
         let paused = Paused::No;
-        let task = Task { process: process.clone(), status, paused, program, ends: None, execs };
+        let limits = None;
+        let task = Task { process: process.clone(), status, paused, limits, program, ends: None, execs };
         shim.tasks.insert(id.clone(), task);
         self.lives
             .entry(TaskKey { sandbox: sandbox.clone(), container: id.clone(), exec: None })
@@ -64,6 +66,17 @@ impl Inner {
         }
         self.begins(key, now);
         Ok(pid)
+    }
+
+    pub(in crate::fakes) fn update_task(
+        &mut self,
+        sandbox: &SandboxId,
+        id: &ContainerId,
+        limits: Resources,
+    ) -> Result<()> {
+        let task = self.task(sandbox, id)?;
+        task.limits = Some(task.limits.take().unwrap_or_default().changed_by(&limits).in_force());
+        Ok(())
     }
 
     pub(in crate::fakes) fn freeze_task(
@@ -122,13 +135,14 @@ impl Inner {
         let unstarted = shim.tasks.remove(id).is_some_and(|task| task.status == TaskStatus::Created);
         // As the shim does: the deletion of a container acknowledges the exit of its PID 1.
         let of_it = |report: &mut Report| report.task.container == *id && report.task.exec.is_none();
-        let unsettled = self.reports.extract_if(.., of_it).count() > 0;
-        if unstarted || unsettled {
+        let unsettled: Vec<TaskKey> = self.reports.extract_if(.., of_it).map(|report| report.task).collect();
+        self.deleted.extend(unsettled);
+        if unstarted {
             let task = TaskKey { sandbox: sandbox.clone(), container: id.clone(), exec: None };
             let life = self.lives.entry(task).or_default();
             life.excuse(UnknownReason::NotKnownToShim);
-            // A removal goes on while the store fails. If the daemon is killed then, nobody knows the end any more.
             life.excuse(UnknownReason::LostWhileDown);
+            life.excuse(UnknownReason::ShimDied);
         }
         Ok(())
     }
@@ -143,11 +157,10 @@ impl Inner {
         shim.map(|shim| shim.tasks.iter().map(|(id, task)| task.state(id)).collect()).unwrap_or_default()
     }
 
-    /// What the shim says of a process; without a shim, what the records say that it left.
+    /// What the shim says of a process; without a shim, what its records say, or what is being offered of them.
     pub(in crate::fakes) fn knowledge(&self, key: &TaskKey) -> TaskKnowledge {
         let Some(shim) = self.shims.get(&key.sandbox) else {
-            let left = |report: &&Report| report.task == *key && report.kept == Kept::OnHost;
-            return match self.reports.iter().find(left) {
+            return match self.reports.iter().find(|report| report.task == *key) {
                 None => TaskKnowledge::ShimGone,
                 Some(report) => TaskKnowledge::Known(TaskState {
                     container: key.container.clone(),
@@ -175,13 +188,14 @@ impl Inner {
 
 impl Task {
     fn state(&self, id: &ContainerId) -> TaskState {
-        TaskState {
-            container: id.clone(),
-            process: Some(self.process.clone()),
-            status: match (&self.status, self.paused) {
-                (TaskStatus::Running, Paused::Yes) => TaskStatus::Paused,
-                (status, _) => status.clone(),
-            },
+        TaskState { container: id.clone(), process: Some(self.process.clone()), status: self.shown_status() }
+    }
+
+    /// Where it is, as its shim tells it.
+    pub(in crate::fakes) fn shown_status(&self) -> TaskStatus {
+        match (&self.status, self.paused) {
+            (TaskStatus::Running, Paused::Yes) => TaskStatus::Paused,
+            (status, _) => status.clone(),
         }
     }
 }
