@@ -6,9 +6,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 
 use mainstay::{
-    Access, ContainerId, ContainerSpec, Device, Error, HostEntry, IdMapping, IdMappings, Mount, Network,
-    Owners, PidMode, Privilege, Propagation, Resources, Rlimit, Rootfs, Runtime, SandboxId, SandboxSpec,
-    Shutdown, UserNamespace, UserNamespaces,
+    Access, ContainerId, ContainerPid, ContainerSpec, Device, Error, HostEntry, IdMapping, IdMappings, Mount,
+    Network, Owners, PidMode, Privilege, Propagation, Resources, Rlimit, Rootfs, Runtime, SandboxId,
+    SandboxSpec, Shutdown, UserNamespace, UserNamespaces,
 };
 use mainstay_integration_tests::{Shorthand, script_spec, wait, world};
 
@@ -158,6 +158,14 @@ async fn everything_works_for_a_root_that_is_not_the_hosts() {
     runtime.resume_container(&container).await.expect("resumed");
     let change = Resources { pids: Some(40), ..Resources::default() };
     runtime.update_container(&container, change).await.expect("changed");
+
+    let joined =
+        waiting("joined", |spec| spec.pid = ContainerPid::Container { container: container.clone() });
+    let joined = run(&runtime, &pod, joined).await.expect("runs");
+    assert_eq!(
+        says(&runtime, &joined, "tr '\\0' ' ' < /proc/1/cmdline; stat -c %u /proc/1").await,
+        "sleep 1000 0"
+    );
 
     // Its output is logged, also what it writes to the devices of its standard streams.
     let script = "echo out; echo err > /dev/stderr; id -u; exit 3";

@@ -1,7 +1,7 @@
 //! The first process of a new container: what the parent prepares, and the child's work in its order.
 //!
 //! ```text
-//! oom score → (in a user name space: stage.rs, and becoming its root) → name spaces → root → mounts → devices → terminal → read-only and masked paths → pivot_root
+//! oom score → name spaces → root → mounts → devices → terminal → read-only and masked paths → pivot_root
 //!   → host name, sysctl → (go: the parent has written the cgroups) → cgroup name space → the last steps (process.rs)
 //! ```
 //!

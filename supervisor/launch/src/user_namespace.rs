@@ -17,7 +17,7 @@ use rustix::thread::{
 };
 
 use crate::clone::{self, CgroupEntry};
-use crate::error::{Context, LaunchError, Result, Step, invalid};
+use crate::error::{Context, LaunchError, Result, Step, invalid, machine};
 use crate::syscall::CLONE_NEWUSER;
 use crate::user::Credentials;
 
@@ -45,6 +45,13 @@ pub fn user_namespace(uids: &[LinuxIdMapping], gids: &[LinuxIdMapping]) -> Resul
         loop {
             control.wait_for_release();
         }
+    });
+    let child = child.map_err(|error| match &error {
+        LaunchError::System { source, .. } if source.raw_os_error() == Some(libc::ENOSPC) => machine(
+            "user namespace",
+            "no more of them are allowed (user.max_user_namespaces), or they are nested too deep",
+        ),
+        _ => error,
     })?;
     let made = map_and_open(child.pid.as_raw_pid(), uids, gids);
     // A reaper of the caller's may be faster than this one.

@@ -21,6 +21,9 @@ use crate::rootfs::RootMount;
 use crate::syscall::{Depth, mount_map_ids, mount_setattr};
 use crate::user_namespace::UserNamespace;
 
+/// What the root is called in errors.
+const ROOT: &str = "root";
+
 /// Where the sources of the root and of bind mounts are looked up.
 #[derive(Clone, Copy, Debug)]
 pub struct HostMounts<'a> {
@@ -90,10 +93,10 @@ impl SourceTrees {
         user: &UserNamespace<'_>,
     ) -> Result<()> {
         for (wanted, path, bind) in root_sources(root) {
-            let tree = self.take(&wanted).map_or_else(|| copy(&bundle.join(path), bind, "root"), Ok)?;
+            let tree = self.take(&wanted).map_or_else(|| copy(&bundle.join(path), bind, ROOT), Ok)?;
             // What the container writes is its ids' own already.
             if !matches!(wanted, Wanted::Writable) {
-                map_ids(&tree, Depth::Recursive, user, "root", path)?;
+                map_ids(&tree, Depth::Recursive, user, ROOT, path)?;
             }
             self.keep(wanted, tree);
         }
@@ -176,8 +179,9 @@ fn map_ids(tree: &OwnedFd, depth: Depth, user: &UserNamespace<'_>, field: &str, 
     };
     match map() {
         Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EPERM | libc::ENOSYS)) => {
+            let hint = if field == ROOT { "" } else { "; with noidmap its files keep the host's owners" };
             let reason = format!(
-                "{path:?} cannot be id-mapped: its file system, or one that is mounted below it, does not take that on this kernel ({error})"
+                "{path:?} cannot be id-mapped: its file system, or one that is mounted below it, does not take that on this kernel ({error}){hint}"
             );
             Err(machine(field, reason))
         }
