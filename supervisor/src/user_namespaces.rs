@@ -102,9 +102,9 @@ impl UserNamespaces {
     fn free(&self, taken: &[IdMapping], from: u64) -> Option<IdMapping> {
         let (size, pods) = (self.ids_per_pod, self.pods());
         let first = u32::try_from(from % u64::from(pods.max(1))).unwrap_or_default();
-        let starts = (first..pods).chain(0..first).map(|index| self.first_host_id + index * size);
+        let mut starts = (first..pods).chain(0..first).map(|index| self.first_host_id + index * size);
         let is_free = |host: &u32| !taken.iter().any(|range| range.overlaps_host(*host, size));
-        starts.into_iter().find(is_free).map(|host| IdMapping { container: 0, host, size })
+        starts.find(is_free).map(|host| IdMapping { container: 0, host, size })
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! This process makes them, opens them, and goes back to its own; the descriptors keep them. Only a process id name space
 //! needs a process that stays, and which makes the others too: the pod's init, a copy of this process without privileges, in
-//! an empty root, that does nothing but let the kernel reap orphans.
+//! an empty root, that does nothing but let the kernel reap orphans. Those of a pod with a user name space are made by a child
+//! that has entered it, so that they belong to it.
 
 use std::collections::HashMap;
 use std::fs::File;
