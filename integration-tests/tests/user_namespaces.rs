@@ -70,7 +70,10 @@ async fn each_pod_gets_ids_that_no_other_has() {
     let b = runtime.run_sandbox(auto("b")).await.expect("a pod");
     let firsts = [first_id(&runtime, &a), first_id(&runtime, &b)];
     assert_ne!(firsts[0], firsts[1]);
-    assert!(firsts.iter().all(|first| (first - GIVEN) % SIZE == 0 && first - GIVEN < 3 * SIZE), "{firsts:?}");
+    assert!(
+        firsts.iter().all(|first| (first - GIVEN).is_multiple_of(SIZE) && first - GIVEN < 3 * SIZE),
+        "{firsts:?}"
+    );
     let container = run(&runtime, &a, waiting("c", |_| ())).await.expect("runs");
     assert_eq!(host_user(&runtime, &container), firsts[0]);
     assert_eq!(says(&runtime, &container, "id -u; cut -c 1-200 /proc/self/setgroups").await, "0\nallow");
