@@ -91,6 +91,31 @@ fn the_first_command_of_the_readme() {
 }
 
 #[rstest]
+#[case(&["--userns", "auto"])]
+#[case(&["--userns", "0:1500000000:65536"])]
+#[case(&["--uidmap", "0:1500000000:65536"])]
+fn root_of_a_user_namespace_is_nobody_in_particular_outside(#[case] flags: &[&str]) {
+    if !peer::is_root() {
+        return;
+    }
+    let volume = tempfile::tempdir().expect("made");
+    std::fs::write(volume.path().join("file"), "").expect("written");
+    let mounted = format!("{}:/volume", volume.path().display());
+    let script = "id -u; stat -c %u /volume/file; cut -c 1-32 /proc/self/uid_map; exit 3";
+    let rest = ["-v", &mounted, "--", "sh", "-c", script];
+    let output = mainstay(&[&["run"], flags, &rest].concat()).output().expect("it runs");
+    let (said, lines) = (text(&output.stderr), text(&output.stdout));
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    let words: Vec<&str> = lines.split_whitespace().collect();
+    assert_eq!((words[0], words[1], words[2], words[4]), ("0", "0", "0", "65536"), "{lines}");
+    assert!(words[3].parse::<u32>().is_ok_and(|host| host >= 1_500_000_000), "{lines}");
+}
+
+#[rstest]
+#[case(&["run", "--userns", "0:0:65536", "--", "true"], 125, "user_namespace.uids[0]")]
+#[case(&["run", "--userns", "auto", "--network", "host", "--", "true"], 125, "network")]
+#[case(&["run", "--userns", "auto", "-v", "/proc:/x", "--", "true"], 125, "noidmap")]
+#[case(&["run", "--userns", "keep", "--", "true"], 2, "CONTAINER:HOST:SIZE")]
 #[case(&["run", "--", "/nope"], 128, "/nope")]
 #[case(&["run", "--rootfs", "/does/not/exist", "--", "true"], 128, "/does/not/exist")]
 #[case(&["run", "--user", "4294967296", "--", "id"], 125, "user")]

@@ -58,6 +58,7 @@ async fn five_hundred_exits_at_once_appear_once_each_with_their_code() {
             source: mainstay::MountSource::Bind { path: gate.clone() },
             access: mainstay::Access::ReadOnly,
             propagation: Default::default(),
+            owners: Default::default(),
         });
         let container = runtime.create_container(pod, spec).await.expect("created");
         runtime.start_container(&container).await.expect("started");
@@ -177,6 +178,7 @@ async fn exits_while_nobody_was_there_keep_code_and_time() {
         source: mainstay::MountSource::Bind { path: gate.clone() },
         access: mainstay::Access::ReadOnly,
         propagation: Default::default(),
+        owners: Default::default(),
     });
     let ends = runtime.create_container(&pod, spec).await.expect("created");
     runtime.start_container(&ends).await.expect("started");

@@ -76,6 +76,7 @@ async fn rotation_loses_and_repeats_nothing() {
         source: mainstay::MountSource::Bind { path: stop.clone() },
         access: mainstay::Access::ReadOnly,
         propagation: Default::default(),
+        owners: Default::default(),
     });
     let log = world.path().join("logs/c.log");
     spec.log_path = Some(log.clone());

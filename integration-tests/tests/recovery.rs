@@ -383,6 +383,7 @@ async fn a_daemon_that_is_killed_costs_nothing() {
         source: mainstay::MountSource::Bind { path: gate.clone() },
         access: mainstay::Access::ReadOnly,
         propagation: Default::default(),
+        owners: Default::default(),
     });
     let waits = client.create_container(pod(), waits).await.expect("created");
     client.start_container(Reference(waits.to_string())).await.expect("started");

@@ -176,6 +176,7 @@ async fn a_root_with_symlinks_touches_nothing_outside(#[case] replaced: &str) {
         source: MountSource::Tmpfs { size_bytes: Some(1 << 20) },
         access: Access::ReadWrite,
         propagation: Default::default(),
+        owners: Default::default(),
     });
     spec.process.workdir = Some("/tmp/work/dir".into());
     // Whether such an image runs is its own affair.
@@ -246,12 +247,14 @@ async fn settings_reach_the_process() {
             source: MountSource::Bind { path: source },
             access: Access::ReadOnly,
             propagation: Default::default(),
+            owners: Default::default(),
         },
         Mount {
             target: "/scratch".into(),
             source: MountSource::Tmpfs { size_bytes: Some(1 << 20) },
             access: Access::ReadWrite,
             propagation: Default::default(),
+            owners: Default::default(),
         },
     ];
     // A read-only root cannot be given new directories to mount on, so they are made on its own layer first.

@@ -471,6 +471,24 @@ async fn further_limits_are_in_force_or_refused_by_name() {
 }
 
 #[tokio::test]
+async fn a_container_has_no_more_processes_than_its_limit() {
+    let world = world!();
+    let runtime = world.start().await;
+    let pod = runtime.pod("p").await;
+    let script = "i=0; while [ $i -lt 9 ]; do sleep 1000 & i=$((i+1)); done; wait";
+    let mut spec = script_spec("c", script);
+    spec.resources.pids = Some(4);
+    let container = run(&runtime, &pod, spec).await.expect("runs");
+    // The shell cannot make its fourth child, and ends for that.
+    assert_ne!(runtime.exit_of(&container).await.code(), 0);
+    let log =
+        fs::read_to_string(&runtime.container(&container).expect("listed").record.log_path).expect("a log");
+    assert!(log.contains("fork"), "{log}");
+    runtime.remove_sandbox(&pod).await.expect("removed");
+    world.finish(runtime).await;
+}
+
+#[tokio::test]
 async fn a_container_sees_the_processes_of_another() {
     let world = world!();
     let runtime = world.start().await;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{ContainerId, ExecId, Name, SandboxId};
 use crate::process::{Exit, ProcessIdentity};
-use crate::spec::{ContainerSpec, ExecSpec, Resources, SandboxSpec};
+use crate::spec::{ContainerSpec, ExecSpec, IdMappings, Resources, SandboxSpec};
 use crate::time::Timestamp;
 
 /// The phase of a pod sandbox.
@@ -87,6 +87,9 @@ pub struct ShimRecord {
     pub socket: PathBuf,
     /// The version of its protocol.
     pub protocol: u32,
+    /// Which ids of its pod are which of the host, in a pod with a user namespace.
+    #[serde(default)]
+    pub ids: Option<IdMappings>,
 }
 
 /// What the store keeps of a sandbox.

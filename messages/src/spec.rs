@@ -15,6 +15,7 @@ mod names;
 mod resources;
 #[cfg(test)]
 mod tests;
+mod user_namespace;
 
 pub use device::{DEVICES_MAX, Device, DeviceKind, DeviceRule};
 pub use names::{
@@ -23,6 +24,8 @@ pub use names::{
 pub use resources::{
     BLOCK_DEVICES_MAX, BlockDeviceLimit, BlockIo, HUGEPAGE_SIZES_MAX, HugepageLimit, Resources, UNLIMITED,
 };
+
+pub use user_namespace::{ID_MAPPINGS_MAX, IdMapping, IdMappings, UserNamespace};
 
 /// Time between the stop signal and SIGKILL when neither the caller nor the spec says, in milliseconds.
 pub const STOP_GRACE_DEFAULT_MS: u64 = 10_000;
@@ -80,6 +83,9 @@ pub struct SandboxSpec {
     /// How its containers look up names of hosts.
     #[serde(default)]
     pub names: NameLookup,
+    /// Whether ids in its containers are ids of the host.
+    #[serde(default)]
+    pub user_namespace: UserNamespace,
 }
 
 /// The network of a pod.
@@ -182,7 +188,9 @@ pub enum Rootfs {
     /// it are not seen.
     #[default]
     Host,
-    /// A directory, used as it is: the container's changes stay in it.
+    /// A directory, used as it is: the container's changes stay in it, and so do the empty directories and files that are
+    /// made as places for mounts (`proc`, `sys`, `dev`, …). They are not removed at the end: another container on the same
+    /// directory may have its own mounts on them.
     Directory {
         /// Absolute path.
         path: PathBuf,
@@ -264,6 +272,21 @@ pub struct Mount {
     /// Whether mounts made later are seen on the other side.
     #[serde(default)]
     pub propagation: Propagation,
+    /// Who owns the files of a bind, in a pod with a user namespace.
+    #[serde(default)]
+    pub owners: Owners,
+}
+
+/// Who owns the files of the host in a container whose ids are others than the host's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Owners {
+    /// The container's ids of the same numbers: what is root's on the host is root's in the container, and what root writes in
+    /// the container is root's on the host. By an id-mapped mount, which the file system must be able to do.
+    #[default]
+    Mapped,
+    /// The ids that own them on the host, which is nobody where they are not the container's.
+    Host,
 }
 
 /// How mounts propagate between the host and a container, below a file or directory of the host.
@@ -443,6 +466,7 @@ impl SandboxSpec {
             annotations: BTreeMap::new(),
             sysctls: BTreeMap::new(),
             names: NameLookup::default(),
+            user_namespace: UserNamespace::default(),
         }
     }
 
@@ -451,6 +475,16 @@ impl SandboxSpec {
         let name = self.hostname.as_deref().unwrap_or(self.name.as_str());
         // Names are ASCII, and a host name that was given is checked against the same limit.
         &name[..name.len().min(HOSTNAME_LENGTH_MAX)]
+    }
+}
+
+impl Rootfs {
+    /// Whether the container's changes go to a layer of its own.
+    pub fn has_layer(&self) -> bool {
+        match self {
+            Self::Host | Self::CopyOnWrite { .. } => true,
+            Self::Directory { .. } => false,
+        }
     }
 }
 
@@ -490,6 +524,7 @@ impl Mount {
             source: MountSource::Bind { path: source.into() },
             access,
             propagation: Propagation::default(),
+            owners: Owners::default(),
         }
     }
 
@@ -500,6 +535,7 @@ impl Mount {
             source: MountSource::Tmpfs { size_bytes },
             access: Access::default(),
             propagation: Propagation::default(),
+            owners: Owners::default(),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use mainstay_admin::Limits;
-use mainstay_supervisor::Timeouts;
+use mainstay_supervisor::{Timeouts, UserNamespaces};
 use serde::{Deserialize, Serialize};
 use thiserror::Error as ThisError;
 
@@ -35,6 +35,8 @@ pub struct Config {
     pub shim_program: Option<PathBuf>,
     /// What is done when the machine forbids an `oom_score_adj`.
     pub oom_score_adj: OomScorePolicy,
+    /// Which ids of the host are given to pods with a user namespace.
+    pub user_namespaces: UserNamespaces,
     /// How long the supervisor waits for shims and for the machine.
     pub timeouts: Timeouts,
     /// Limits of the store.
@@ -157,6 +159,7 @@ impl Default for Config {
             shims: ShimLifetime::default(),
             shim_program: None,
             oom_score_adj: OomScorePolicy::default(),
+            user_namespaces: UserNamespaces::default(),
             timeouts: Timeouts::default(),
             store: StoreLimits::default(),
             admin: Limits::default(),
@@ -211,12 +214,18 @@ impl Config {
             }
         }
         match self.zero_limit() {
-            None => Ok(()),
+            None => self.check_user_namespaces(path),
             Some(field) => {
                 let (value, expected) = ("0".to_owned(), "a number above 0");
                 Err(ConfigError::Value { path: path.into(), field, value, expected })
             }
         }
+    }
+
+    fn check_user_namespaces(&self, path: &Path) -> Result<(), ConfigError> {
+        let Some((key, value, expected)) = self.user_namespaces.fault() else { return Ok(()) };
+        let (field, value) = (format!("user_namespaces.{key}"), value.to_string());
+        Err(ConfigError::Value { path: path.into(), field, value, expected })
     }
 
     /// A time-out or limit that is 0, with its section. Nothing works with one.
@@ -231,8 +240,17 @@ impl Config {
 
     /// The default configuration as a commented file.
     pub fn default_text() -> String {
-        let Config { root_dir, state_dir, admin_socket, cgroup_parent, timeouts, store, admin, .. } =
-            Self::default();
+        let Config {
+            root_dir,
+            state_dir,
+            admin_socket,
+            cgroup_parent,
+            user_namespaces,
+            timeouts,
+            store,
+            admin,
+            ..
+        } = Self::default();
         format!(
             "# Configuration of the Mainstay daemon. Every key is shown with its default.\n\
              # Check a file with `mainstay config check FILE`.\n\
@@ -261,12 +279,17 @@ impl Config {
              # CAP_SYS_RESOURCE): \"clamp\" uses the nearest allowed value, \"refuse\" does not start.\n\
              oom_score_adj = \"clamp\"\n\
              \n\
+             # Which ids of the host are given to pods with a user namespace (`--userns auto`): so many from the\n\
+             # first on, and how many of them each pod gets. Nothing else on the machine may use them, nor another\n\
+             # runtime that is beside this one.\n\
+             [user_namespaces]\n{}\n\
              # How long the supervisor waits for shims and for the machine, in milliseconds.\n\
              [timeouts]\n{}\n\
              # Limits of the store: entries that the journal keeps, and requests that may wait.\n\
              [store]\n{}\n\
              # Limits of the admin RPC, for each connection but for the first.\n\
              [admin]\n{}",
+            section(&user_namespaces),
             section(&timeouts),
             section(&store),
             section(&admin),
@@ -359,6 +382,10 @@ mod tests {
     #[case(
         "[store]\nread_queue_max = 0",
         "c.toml: store.read_queue_max: \"0\" is not valid; expected a number above 0"
+    )]
+    #[case(
+        "[user_namespaces]\nids_per_pod = 300000000",
+        "c.toml: user_namespaces.ids_per_pod: \"300000000\" is not valid; expected at least 1, and at most host_ids"
     )]
     #[case("root_dir = \"x\"", "c.toml: root_dir: \"x\" is not valid; expected an absolute path")]
     #[case(

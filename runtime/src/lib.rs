@@ -76,16 +76,16 @@ pub use mainstay_messages::record::{
 };
 pub use mainstay_messages::spec::{
     Access, BlockDeviceLimit, BlockIo, ContainerPid, Device, DeviceKind, DeviceRule, HostEntry,
-    HugepageLimit, Mount, MountSource, NameLookup, Network, NewPrivileges, PidMode, Privilege, ProcessSpec,
-    Propagation, Resources, Rlimit, Rootfs, Seccomp, Security, Stdin, SupplementaryGroups, Terminal,
-    UNLIMITED, WindowSize,
+    HugepageLimit, IdMapping, IdMappings, Mount, MountSource, NameLookup, Network, NewPrivileges, Owners,
+    PidMode, Privilege, ProcessSpec, Propagation, Resources, Rlimit, Rootfs, Seccomp, Security, Stdin,
+    SupplementaryGroups, Terminal, UNLIMITED, UserNamespace, WindowSize,
 };
 pub use mainstay_messages::supervisor::{SandboxStats, Stats};
 pub use mainstay_messages::{
     ContainerId, ContainerSpec, Error, ExecId, ExecSpec, Exit, ExitStatus, Name, ProcessIdentity, Result,
     SandboxId, SandboxSpec, Signal, Timestamp, UnknownReason,
 };
-pub use mainstay_supervisor::Timeouts;
+pub use mainstay_supervisor::{Timeouts, UserNamespaces};
 #[doc(inline)]
 pub use runtime::{Runtime, Shutdown, StopOptions};
 #[doc(inline)]

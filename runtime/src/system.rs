@@ -156,6 +156,7 @@ fn settings(config: &Config) -> SupervisorSettings {
         config::OomScorePolicy::Clamp => OomScorePolicy::Clamp,
         config::OomScorePolicy::Refuse => OomScorePolicy::Refuse,
     };
+    settings.user_namespaces = config.user_namespaces;
     settings.timeouts = config.timeouts.clone();
     settings
 }

@@ -22,6 +22,7 @@ use crate::machine::{Machine, now};
 use crate::shim::{Shim, Stage, collect};
 use crate::state::Ledger;
 use crate::task;
+use crate::user_namespaces;
 use crate::watch::WatchedProcess;
 
 /// Looks for the shim of a pod. None when it is gone: then what it left running is killed, and the ends of its containers
@@ -112,15 +113,15 @@ enum Looked {
 
 fn look(machine: &Machine, record: &SandboxRecord) -> Result<Looked> {
     let sandbox = &record.id;
-    let unrecorded = || {
-        find_shim(&machine.directories, sandbox).map(|process| ShimRecord {
-            process,
-            socket: machine.directories.shim_socket(sandbox),
-            protocol: EXTENSION_PROTOCOL,
-        })
+    let unrecorded = || -> Result<Option<ShimRecord>> {
+        let Some(process) = find_shim(&machine.directories, sandbox) else { return Ok(None) };
+        let socket = machine.directories.shim_socket(sandbox);
+        let ids = user_namespaces::of_pod(&machine.directories, sandbox);
+        let ids = ids.map_err(|error| Error::unavailable(format!("the ids of pod {sandbox}"), error))?;
+        Ok(Some(ShimRecord { process, socket, protocol: EXTENSION_PROTOCOL, ids }))
     };
     let recorded = record.shim.clone().or_else(|| files::read_identity(&machine.directories, sandbox));
-    let Some(shim) = recorded.or_else(unrecorded) else {
+    let Some(shim) = recorded.map_or_else(unrecorded, |shim| Ok(Some(shim)))? else {
         return Ok(Looked::Gone(UnknownReason::LostWhileDown));
     };
     if shim.process.boot_id != machine.boot_id {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use mainstay_messages::process::Exit;
 use mainstay_messages::record::{ContainerRecord, SandboxRecord, ShimRecord};
-use mainstay_messages::spec::{MountSource, Rootfs};
+use mainstay_messages::spec::{IdMappings, MountSource, Rootfs};
 use mainstay_messages::{ContainerId, Error, Result, SandboxId};
 use mainstay_task_api::convert::ProcessKey;
 use oci_spec::runtime::Spec;
@@ -119,14 +119,18 @@ fn write_record(path: &Path, record: &impl Serialize) -> Result<()> {
 }
 
 /// Makes what a container's changes go to, if it has such a thing.
-pub(crate) fn make_layer(directories: &Directories, record: &ContainerRecord) -> Result<Root> {
+pub(crate) fn make_layer(
+    directories: &Directories,
+    record: &ContainerRecord,
+    ids: Option<&IdMappings>,
+) -> Result<Root> {
     let lower = match &record.spec.rootfs {
         Rootfs::Directory { path } => return Ok(Root::Bind(path.clone())),
         Rootfs::CopyOnWrite { path } => path.clone(),
         Rootfs::Host => PathBuf::from("/"),
     };
     let layer = directories.layer(&record.id);
-    create_layer(&lower, &layer).map_err(at(&layer.directory))?;
+    create_layer(&lower, &layer, ids).map_err(at(&layer.directory))?;
     Ok(Root::Overlay { lower, layer })
 }
 
@@ -143,13 +147,17 @@ pub(crate) fn make_logs(directories: &Directories, record: &ContainerRecord) -> 
 }
 
 /// The root of an overlay has the owner and mode of its upper directory, so these are taken from the lower one: else
-/// only root could enter the container's `/`.
-fn create_layer(lower: &Path, layer: &Layer) -> io::Result<()> {
+/// only root could enter the container's `/`. In a user namespace it is the container's owner of the same number; of one that
+/// the container does not have, its root.
+fn create_layer(lower: &Path, layer: &Layer, ids: Option<&IdMappings>) -> io::Result<()> {
     let metadata = fs::metadata(lower)?;
     for directory in [&layer.directory, &layer.upper, &layer.work] {
         create_private(directory)?;
     }
-    std::os::unix::fs::chown(&layer.upper, Some(metadata.uid()), Some(metadata.gid()))?;
+    let owner = (metadata.uid(), metadata.gid());
+    let mapped = |ids: &IdMappings| ids.to_host(owner.0, owner.1).or_else(|| ids.to_host(0, 0));
+    let (uid, gid) = ids.and_then(mapped).unwrap_or(owner);
+    std::os::unix::fs::chown(&layer.upper, Some(uid), Some(gid))?;
     fs::set_permissions(&layer.upper, fs::Permissions::from_mode(metadata.permissions().mode() & 0o7777))
 }
 
@@ -282,7 +290,7 @@ fn write_public(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Writes a file as a whole: readers see all of it, or the one before.
-fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".new");
     let mut file = OpenOptions::new()

@@ -22,6 +22,7 @@ use crate::saga::{Progress, Saga, Step};
 use crate::shim::Shim;
 use crate::spawn;
 use crate::stop::{self, Remains};
+use crate::user_namespaces;
 use crate::watch::WatchedProcess;
 
 /// How much of a shim's log is shown when it could not be started, in bytes.
@@ -100,7 +101,14 @@ async fn make_directories(launch: &Launch) -> Result<()> {
     let make = || {
         let record = launch.record.clone();
         let what = format!("the making of directories for pod {}", record.id);
-        launch.remains.turn.blocking(what, move |machine| files::make_pod(&machine.directories, &record))
+        let work = move |machine: &Machine| {
+            let before = files::make_pod(&machine.directories, &record)?;
+            if before == files::Before::Absent {
+                user_namespaces::assign(machine, &record)?;
+            }
+            Ok(before)
+        };
+        launch.remains.turn.blocking(what, work)
     };
     match make().await? {
         files::Before::Absent => Ok(()),

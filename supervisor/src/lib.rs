@@ -22,6 +22,7 @@
 //! | `inventory` | what the machine holds of this runtime |
 //! | [`rebuilt`] | what pods' directories tell a runtime whose store has lost them |
 //! | [`sealed`] | the copy of the program that shims are executed from |
+//! | [`user_namespaces`] | which ids of the host pods with a user namespace have |
 //! | `saga`, [`faults`] | steps with what undoes them, and where tests strike |
 //! | `launch`, `adopt`, `stop`, `task` | what is done with a shim, command by command |
 //! | `shim`, `exits`, `facts`, `link`, `watch` | one shim: its life, its exits and where they go, its connection, its process |
@@ -57,6 +58,7 @@ pub mod state;
 mod stop;
 pub mod supervisor;
 mod task;
+pub mod user_namespaces;
 mod watch;
 mod zygote;
 
@@ -67,3 +69,4 @@ pub use settings::{Lifetime, OomScorePolicy, Program, SupervisorSettings, Timeou
 pub use shim::SHIM_DEATH_DEADLINE_MS;
 pub use stop::{SHIM_KILL_WAIT_MS, STOP_REPORTS_MS};
 pub use supervisor::{LEAK_ENDED_MS, SUPERVISOR_MAILBOX_MAX, ShimSupervisor};
+pub use user_namespaces::UserNamespaces;

@@ -22,6 +22,7 @@ use crate::paths::Directories;
 use crate::saga::{Report, Turns};
 use crate::sealed::SealedProgram;
 use crate::settings::{Lifetime, Program, SupervisorSettings};
+use crate::user_namespaces::IdDesk;
 use crate::zygote::Zygote;
 
 /// Shared by all shims, and by the threads that work for them.
@@ -35,6 +36,8 @@ pub(crate) struct Machine {
     pub lifeline: Option<Lifeline>,
     pub zygote: Zygote,
     pub turns: Turns,
+    /// Where pods with a user namespace get their ids.
+    pub ids: IdDesk,
     cgroup_parent: CgroupPath,
     program: OnceLock<SealedProgram>,
     journal: Recipient<Noted>,
@@ -68,6 +71,7 @@ impl Machine {
             lifeline,
             zygote: Zygote::default(),
             turns: Turns::default(),
+            ids: IdDesk::default(),
             journal,
             program: OnceLock::new(),
             settings,

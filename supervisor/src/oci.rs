@@ -18,7 +18,9 @@ use std::path::{Path, PathBuf};
 use mainstay_launch::{GROUPS_ANNOTATION, GROUPS_STRICT};
 use mainstay_messages::Result;
 use mainstay_messages::record::{ContainerRecord, SandboxRecord};
-use mainstay_messages::spec::{Access, ContainerSpec, Privilege, Seccomp, Security, SupplementaryGroups};
+use mainstay_messages::spec::{
+    Access, ContainerSpec, IdMappings, Privilege, Seccomp, Security, SupplementaryGroups,
+};
 use mainstay_task_api::USER_ANNOTATION;
 use oci_spec::runtime::{Capabilities, Linux, LinuxSeccomp, Root, Spec};
 
@@ -66,6 +68,10 @@ pub struct PodNamespaces {
     pub uts: Option<PathBuf>,
     /// Processes, when they are shared in the pod.
     pub pid: Option<PathBuf>,
+    /// The user namespace, which owns the others.
+    pub user: Option<PathBuf>,
+    /// Which ids in it are which of the host; none when the pod has the host's.
+    pub ids: Option<IdMappings>,
     /// What is mounted at `/dev/shm`.
     pub shm: Option<PathBuf>,
 }
@@ -92,6 +98,10 @@ pub fn container_spec(
     around: Surroundings<'_>,
 ) -> Result<Spec> {
     let spec = &record.spec;
+    let ids = around.pod.ids.as_ref();
+    if ids.is_some() {
+        mounts::check_propagation(&spec.mounts)?;
+    }
     let capabilities = capabilities::of(&spec.security, &around.host.capabilities)?;
     let mut root = Root::default();
     root.set_path(ROOTFS_DIRECTORY.into()).set_readonly(Some(spec.security.root == Access::ReadOnly));
@@ -99,12 +109,14 @@ pub fn container_spec(
     let mut linux = Linux::default();
     linux
         .set_namespaces(Some(namespaces::of(sandbox.spec.pid, around.pod, around.other_pid)))
-        .set_resources(Some(container_resources(spec, around.host)))
+        .set_uid_mappings(ids.map(|ids| namespaces::mappings(&ids.uids)))
+        .set_gid_mappings(ids.map(|ids| namespaces::mappings(&ids.gids)))
+        .set_resources(Some(container_resources(spec, ids, around.host)))
         .set_cgroups_path(Some(Path::new(around.pod_cgroup).join(record.id.as_str())))
         .set_masked_paths(Some(paths(&spec.security, &spec.security.masked_paths, &MASKED_PATHS)))
         .set_readonly_paths(Some(paths(&spec.security, &spec.security.readonly_paths, &READONLY_PATHS)))
         .set_seccomp(filter(&spec.security, &capabilities, around.host)?)
-        .set_devices(devices::nodes(spec, around.host));
+        .set_devices(devices::nodes(spec, ids, around.host));
 
     let mut oci = Spec::default();
     oci.set_version(OCI_VERSION.to_owned())

@@ -5,6 +5,7 @@
 //! <state>/p/<pod>/                 0700, gone with the pod; on tmpfs as a rule
 //!     pod.json                     its record, as it was when it was made
 //!     shim.json                    the identity of its shim
+//!     ids.json                     which ids of the host it has, with a user namespace
 //!     shim.sock  streams.sock      0600
 //!     shim.log  shm/
 //!     c/<container>/               the bundle: config.json, container.json (its record), rootfs/, exit records
@@ -98,6 +99,11 @@ impl Directories {
     /// The record of a pod, as it was when it was made.
     pub fn pod_record(&self, sandbox: &SandboxId) -> PathBuf {
         self.pod(sandbox).join("pod.json")
+    }
+
+    /// Which ids of the host a pod with a user namespace has.
+    pub fn pod_ids(&self, sandbox: &SandboxId) -> PathBuf {
+        self.pod(sandbox).join("ids.json")
     }
 
     /// The record of a container, as it was when it was made.

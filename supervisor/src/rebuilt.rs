@@ -19,6 +19,7 @@ use crate::files;
 use crate::find::find_shim;
 use crate::identity::{self, Fate};
 use crate::paths::Directories;
+use crate::user_namespaces;
 
 /// What is known already.
 #[derive(Clone, Debug, Default)]
@@ -95,7 +96,9 @@ fn rebuild_container(
 fn shim(directories: &Directories, sandbox: &SandboxId) -> Option<ShimRecord> {
     let found = || {
         let (process, socket) = (find_shim(directories, sandbox)?, directories.shim_socket(sandbox));
-        Some(ShimRecord { process, socket, protocol: EXTENSION_PROTOCOL })
+        // Without them its containers would be made with the host's ids, and could not join its namespaces.
+        let ids = user_namespaces::of_pod(directories, sandbox).ok()?;
+        Some(ShimRecord { process, socket, protocol: EXTENSION_PROTOCOL, ids })
     };
     files::read_identity(directories, sandbox).or_else(found)
 }

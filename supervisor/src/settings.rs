@@ -10,6 +10,7 @@ use mainstay_messages::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::paths::{Directories, SOCKET_PATH_LENGTH_MAX};
+use crate::user_namespaces::UserNamespaces;
 
 /// The cgroup above the pods' when none is set.
 pub const CGROUP_PARENT_DEFAULT: &str = "/mainstay";
@@ -60,6 +61,8 @@ pub struct SupervisorSettings {
     pub oom_score: OomScorePolicy,
     /// `oom_score_adj` of shims, set if the kernel allows it: one that is killed takes its containers along.
     pub shim_oom_score: i32,
+    /// Which ids of the host pods with a user namespace get.
+    pub user_namespaces: UserNamespaces,
     /// How long things may take.
     pub timeouts: Timeouts,
 }
@@ -152,6 +155,7 @@ impl SupervisorSettings {
             throw_away: None,
             oom_score: OomScorePolicy::Clamp,
             shim_oom_score: -999,
+            user_namespaces: UserNamespaces::default(),
             timeouts: Timeouts::default(),
         }
     }
@@ -182,6 +186,9 @@ impl SupervisorSettings {
         }
         self.check_socket_length()?;
         self.cgroup_parent()?;
+        if let Some((key, value, expected)) = self.user_namespaces.fault() {
+            return Err(Error::invalid(format!("user_namespaces.{key}"), value.to_string(), expected));
+        }
         if !rustix::process::geteuid().is_root() {
             return Err(Error::PermissionDenied {
                 what: "starting containers".to_owned(),

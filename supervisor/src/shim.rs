@@ -19,9 +19,10 @@ use mainstay_messages::record::ShimRecord;
 use mainstay_messages::router::{ExitReceipt, ShimDied};
 use mainstay_messages::{Error, Result, SandboxId, SandboxSpec};
 use mainstay_task_api::convert::ProcessKey;
-use mainstay_task_api::extension::{CreatePodRequest, NetworkMode, PidMode};
+use mainstay_task_api::extension::{CreatePodRequest, IdMapping, NetworkMode, PidMode};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
+use ttrpc::Code;
 
 use crate::cgroup;
 use crate::exits;
@@ -153,6 +154,8 @@ impl Shim {
             network: network(pod.network).into(),
             pid: pid_mode(pod.pid).into(),
             sysctls: pod.sysctls.clone().into_iter().collect(),
+            uids: self.record.ids.iter().flat_map(|ids| &ids.uids).map(mapping).collect(),
+            gids: self.record.ids.iter().flat_map(|ids| &ids.gids).map(mapping).collect(),
             ..Default::default()
         };
         let call = Call::new(
@@ -165,6 +168,7 @@ impl Shim {
         let made = made.await?;
         let mut namespaces = PodNamespaces {
             shm: (!made.shm_path.is_empty()).then(|| made.shm_path.clone().into()),
+            ids: self.record.ids.clone(),
             ..PodNamespaces::default()
         };
         for namespace in made.namespaces {
@@ -173,12 +177,19 @@ impl Shim {
                 "ipc" => &mut namespaces.ipc,
                 "uts" => &mut namespaces.uts,
                 "pid" => &mut namespaces.pid,
+                "user" => &mut namespaces.user,
                 other => {
                     tracing::warn!(sandbox = %self.sandbox, other, "the shim made a namespace of an unknown kind");
                     continue;
                 }
             };
             *place = Some(namespace.path.into());
+        }
+        if namespaces.ids.is_some() && namespaces.user.is_none() {
+            // Its containers would have the host's ids.
+            let what = format!("the making of namespaces by the shim of pod {}", self.sandbox);
+            let reason = "user_namespace: the program of the shim is too old for it".to_owned();
+            return Err(CallError::Refused { what, code: Code::UNIMPLEMENTED, reason });
         }
         Ok(self.namespaces.borrow_mut().insert(namespaces).clone())
     }
@@ -236,6 +247,11 @@ pub(crate) async fn collect(machine: &Arc<Machine>, sandbox: &SandboxId) -> BTre
             BTreeMap::new()
         }
     }
+}
+
+fn mapping(mapping: &mainstay_messages::spec::IdMapping) -> IdMapping {
+    let mainstay_messages::spec::IdMapping { container, host, size } = *mapping;
+    IdMapping { container, host, size, ..Default::default() }
 }
 
 fn network(network: mainstay_messages::spec::Network) -> NetworkMode {

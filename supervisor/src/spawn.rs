@@ -39,7 +39,7 @@ use crate::machine::Machine;
 use crate::paths::SOCKET_PATH_LENGTH_MAX;
 use crate::sealed::SHIM_NAME;
 use crate::settings::Lifetime;
-use crate::zygote;
+use crate::{user_namespaces, zygote};
 
 /// The descriptors that a shim is given, in this order from the first on.
 const FIRST_PASSED: RawFd = 3;
@@ -75,10 +75,12 @@ pub(crate) fn spawn(machine: &Machine, sandbox: &SandboxId) -> Result<Spawned> {
         passed.push(lifeline.read.try_clone().map_err(|error| Error::unavailable("the lifeline", error))?);
     }
     let arguments = arguments(machine, sandbox)?;
+    let ids_path = directories.pod_ids(sandbox);
+    let ids = user_namespaces::of_pod(directories, sandbox).map_err(failed(&ids_path))?;
     let cannot = |error: io::Error| Error::unavailable(format!("the shim of pod {sandbox}"), error);
     let (process, pidfd) = start(machine, arguments, &log, &passed).map_err(cannot)?;
     spare(&process, machine.settings.shim_oom_score);
-    let record = ShimRecord { process, socket, protocol: EXTENSION_PROTOCOL };
+    let record = ShimRecord { process, socket, protocol: EXTENSION_PROTOCOL, ids };
     // From here on it is found again even if this process ends before its record is in the store.
     if let Err(error) = write_identity(directories, sandbox, &record) {
         undo(&pidfd);

@@ -154,6 +154,15 @@ fn start_failed(error: CallError) -> Error {
             code: Code::UNAVAILABLE | Code::RESOURCE_EXHAUSTED | Code::DEADLINE_EXCEEDED,
             ..
         } => error.into(),
+        CallError::Refused { code: Code::UNIMPLEMENTED, reason, what } => {
+            // It says what the machine cannot do, and of what that is a part.
+            match reason.split_once(": ") {
+                Some((setting, missing)) => {
+                    Error::Unsupported { setting: setting.to_owned(), reason: missing.to_owned() }
+                }
+                None => Error::Unsupported { setting: what, reason },
+            }
+        }
         CallError::Refused { reason, .. } => Error::StartFailed { reason },
         other => other.into(),
     }

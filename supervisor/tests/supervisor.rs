@@ -88,6 +88,7 @@ async fn what_cannot_start_says_why_and_leaves_nothing() {
         source: MountSource::Bind { path: "/nonexistent/data".into() },
         access: Default::default(),
         propagation: Default::default(),
+        owners: Default::default(),
     }];
     let error = supervisor.create(&sandbox, &unmounted).await.expect_err("no source");
     assert!(error.to_string().starts_with("mounts[0].source"), "{error}");
@@ -269,6 +270,7 @@ type Change = fn(&mut SandboxSpec, &mut ContainerSpec);
         source: MountSource::Tmpfs { size_bytes: Some(1 << 20) },
         access: Access::ReadWrite,
         propagation: Default::default(),
+        owners: Default::default(),
     });
 })]
 #[case::read_only_bind("ls /data >/dev/null && ! touch /data/x 2>/dev/null && echo good", |_: &mut SandboxSpec, c: &mut ContainerSpec| {
@@ -277,6 +279,7 @@ type Change = fn(&mut SandboxSpec, &mut ContainerSpec);
         source: MountSource::Bind { path: std::env::temp_dir() },
         access: Access::ReadOnly,
         propagation: Default::default(),
+        owners: Default::default(),
     });
 })]
 #[case::limited("[ $(ulimit -n) = 77 ] && echo good", |pod: &mut SandboxSpec, c: &mut ContainerSpec| {
@@ -402,6 +405,7 @@ async fn another_supervisor_adopts_what_runs() {
         source: MountSource::Bind { path: world.directories.pods() },
         access: Default::default(),
         propagation: Default::default(),
+        owners: Default::default(),
     }];
     let ended = first.run(&sandbox, &short).await;
     first.vanish();
@@ -499,6 +503,7 @@ async fn after_a_reboot_nobody_is_taken_for_the_shim() {
         process,
         socket: world.directories.shim_socket(&sandbox.id),
         protocol: 1,
+        ids: None,
     });
     let adopt = AdoptShim { record: sandbox.clone(), containers: vec!["web".parse().expect("a good id")] };
     assert_eq!(supervisor.done(adopt).await, Adopted::Gone);

@@ -30,6 +30,7 @@ impl SandboxSpec {
         self.resources.check()?;
         settings::check_sysctls(&self.sysctls, self.network)?;
         self.names.check()?;
+        self.user_namespace.check(self.network, self.pid)?;
         check_labels("labels", &self.labels)?;
         check_labels("annotations", &self.annotations)?;
         check_length(self)

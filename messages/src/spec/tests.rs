@@ -54,6 +54,7 @@ fn every_refusal_names_its_field() {
                     source: MountSource::Tmpfs { size_bytes: None },
                     access: Access::ReadWrite,
                     propagation: Default::default(),
+                    owners: Owners::default(),
                 });
             }),
         ),

@@ -5,7 +5,7 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path};
 
 use oci_spec::runtime::{LinuxDevice, LinuxDeviceType, Mount, Spec};
@@ -16,6 +16,7 @@ use crate::error::{Context, Result, Step, invalid};
 use crate::mounts::options::Bind;
 use crate::mounts::target::{ContainerRoot, Kind, Links, open_entry, remove_entry};
 use crate::mounts::{attach, clone_handle, clone_tree};
+use crate::stage::Stage;
 
 /// The devices that every container has (OCI runtime spec, config-linux, "Default Devices"): name, major, minor.
 const DEFAULT_DEVICES: [(&str, u32, u32); 6] =
@@ -34,34 +35,63 @@ const LINKS: [(&str, &str); 5] = [
 const CORE_LINK: (&str, &str) = ("/proc/kcore", "core");
 
 /// A node as it must be.
-struct Node {
-    kind: FileType,
-    device: u64,
-    mode: u32,
-    owner: (u32, u32),
+pub(crate) struct Node {
+    pub(crate) kind: FileType,
+    pub(crate) device: u64,
+    pub(crate) mode: u32,
+    /// Ids of the container; the host's root where none is given.
+    pub(crate) owner: Option<(u32, u32)>,
 }
 
-/// Fills `/dev`, and makes the devices of the spec.
-pub(crate) fn make_devices(root: &ContainerRoot, spec: &Spec) -> Result<()> {
-    if spec.mounts().as_ref().is_some_and(|mounts| mounts.iter().any(binds_dev)) {
+/// A device that a container gets.
+pub(crate) struct Device<'a> {
+    /// What it is called in errors.
+    pub(crate) field: String,
+    directory: &'a Path,
+    name: &'a OsStr,
+    pub(crate) node: Node,
+}
+
+/// All devices of a container, in the order in which they are made.
+pub(crate) fn wanted(spec: &Spec) -> Result<Vec<Device<'_>>> {
+    if brings_dev(spec) {
+        return Ok(Vec::new());
+    }
+    let usual = DEFAULT_DEVICES.iter().map(|(name, major, minor)| {
+        Ok(Device {
+            field: format!("/dev/{name}"),
+            directory: Path::new("/dev"),
+            name: OsStr::new(name),
+            node: Node {
+                kind: FileType::CharacterDevice,
+                device: makedev(*major, *minor),
+                mode: DEVICE_MODE_DEFAULT,
+                owner: Some((0, 0)),
+            },
+        })
+    });
+    let listed = spec.linux().as_ref().and_then(|linux| linux.devices().as_deref()).unwrap_or_default();
+    usual.chain(listed.iter().enumerate().map(|(index, device)| read_listed(index, device))).collect()
+}
+
+/// Fills `/dev`, and makes the devices of the spec. In a user name space they are those that were prepared.
+pub(crate) fn make_devices(root: &ContainerRoot, spec: &Spec, stage: Option<&Stage>) -> Result<()> {
+    if brings_dev(spec) {
         return Ok(());
+    }
+    for (index, device) in wanted(spec)?.iter().enumerate() {
+        let make = || {
+            let directory = root.mount_point(device.directory, Kind::Directory)?;
+            match stage.and_then(|stage| stage.node(index)) {
+                Some(prepared) => bind_node(&directory, device.name, prepared, &device.node),
+                None => make_node(&directory, device.name, &device.node),
+            }
+        };
+        make().context(Step::Devices, || device.field.clone())?;
     }
     let dev = root
         .directory(Path::new("/dev"), Links::Inside)
         .context(Step::Devices, || "/dev of the container".to_owned())?;
-    for (name, major, minor) in DEFAULT_DEVICES {
-        let node = Node {
-            kind: FileType::CharacterDevice,
-            device: makedev(major, minor),
-            mode: DEVICE_MODE_DEFAULT,
-            owner: (0, 0),
-        };
-        make_node(&dev, OsStr::new(name), &node).context(Step::Devices, || format!("/dev/{name}"))?;
-    }
-    let devices = spec.linux().as_ref().and_then(|linux| linux.devices().as_deref()).unwrap_or_default();
-    for (index, device) in devices.iter().enumerate() {
-        make_listed(root, index, device)?;
-    }
     for (target, name) in LINKS {
         link(&dev, target, name).context(Step::Devices, || format!("/dev/{name}"))?;
     }
@@ -89,6 +119,11 @@ pub(crate) fn make_console(root: &ContainerRoot, terminal: &OwnedFd) -> Result<(
     make().context(Step::Terminal, || "/dev/console".to_owned())
 }
 
+/// Whether the spec binds the host's `/dev`.
+fn brings_dev(spec: &Spec) -> bool {
+    spec.mounts().as_ref().is_some_and(|mounts| mounts.iter().any(binds_dev))
+}
+
 fn binds_dev(mount: &Mount) -> bool {
     let is_bind = mount.typ().as_deref() == Some("bind")
         || mount
@@ -98,7 +133,7 @@ fn binds_dev(mount: &Mount) -> bool {
     is_bind && mount.destination().components().eq([Component::RootDir, Component::Normal(OsStr::new("dev"))])
 }
 
-fn make_listed(root: &ContainerRoot, index: usize, device: &LinuxDevice) -> Result<()> {
+fn read_listed(index: usize, device: &LinuxDevice) -> Result<Device<'_>> {
     let path = device.path();
     let field = format!("linux.devices[{index}] ({path:?})");
     let kind = match device.typ() {
@@ -115,17 +150,36 @@ fn make_listed(root: &ContainerRoot, index: usize, device: &LinuxDevice) -> Resu
             return Err(invalid(field, format!("{}:{} is no device number", device.major(), device.minor())));
         }
     };
-    let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
+    let (Some(name), Some(directory)) = (path.file_name(), path.parent()) else {
         return Err(invalid(field, "the path must name a file below the root"));
     };
     let node = Node {
         kind,
         device: device_number,
         mode: device.file_mode().unwrap_or(DEVICE_MODE_DEFAULT) & 0o7777,
-        owner: (device.uid().unwrap_or(0), device.gid().unwrap_or(0)),
+        owner: match (device.uid(), device.gid()) {
+            (None, None) => None,
+            (uid, gid) => Some((uid.unwrap_or(0), gid.unwrap_or(0))),
+        },
     };
-    let parent = root.mount_point(parent, Kind::Directory).context(Step::Devices, || field.clone())?;
-    make_node(&parent, name, &node).context(Step::Devices, || field)
+    Ok(Device { field, directory, name, node })
+}
+
+/// Shows a node that was prepared outside, whatever the image has in its place.
+fn bind_node(directory: &OwnedFd, name: &OsStr, prepared: BorrowedFd<'_>, node: &Node) -> io::Result<()> {
+    let make = || mknodat(directory, name, FileType::RegularFile, Mode::from_raw_mode(node.mode), 0);
+    match make() {
+        Ok(()) => {}
+        // One of the usual devices is listed, too.
+        Err(Errno::EXIST) if is_node(&open_entry(directory, name)?, node)? => return Ok(()),
+        Err(Errno::EXIST) => {
+            remove_entry(directory, name)?;
+            make()?;
+        }
+        Err(error) => return Err(error.into()),
+    }
+    attach(prepared, &open_entry(directory, name)?)?;
+    verify(&open_entry(directory, name)?, node)
 }
 
 fn make_node(directory: &OwnedFd, name: &OsStr, node: &Node) -> io::Result<()> {
@@ -144,8 +198,8 @@ fn make_node(directory: &OwnedFd, name: &OsStr, node: &Node) -> io::Result<()> {
         Err(Errno::PERM) => return bind_host_device(directory, name, node),
         Err(error) => return Err(error.into()),
     }
-    if node.owner != (0, 0) {
-        let (uid, gid) = (Uid::from_raw(node.owner.0), Gid::from_raw(node.owner.1));
+    if let Some((uid, gid)) = node.owner.filter(|owner| *owner != (0, 0)) {
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
         chownat(directory, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
     }
     verify(&open_entry(directory, name)?, node)

@@ -164,6 +164,14 @@ pub enum LaunchError {
         /// What it asks for.
         value: String,
     },
+    /// The machine cannot do what the spec asks for.
+    #[error("{field}: {reason}")]
+    Machine {
+        /// The field of the spec.
+        field: String,
+        /// What is missing.
+        reason: String,
+    },
     /// `process.args` names no program that can be run.
     #[error("process.args[0]: {program:?} {fault}")]
     Command {
@@ -215,6 +223,11 @@ pub(crate) fn invalid(field: impl Into<String>, problem: impl Into<String>) -> L
 /// An error for a part of the spec that is not implemented.
 pub(crate) fn unsupported(field: impl Into<String>, value: impl Into<String>) -> LaunchError {
     LaunchError::Unsupported { field: field.into(), value: value.into() }
+}
+
+/// An error for what this machine cannot do.
+pub(crate) fn machine(field: impl Into<String>, reason: impl Into<String>) -> LaunchError {
+    LaunchError::Machine { field: field.into(), reason: reason.into() }
 }
 
 /// Adds the step and its subject to an error of the kernel.

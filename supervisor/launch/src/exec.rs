@@ -5,7 +5,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use oci_spec::runtime::{LinuxNamespaceType, Process, Spec};
+use oci_spec::runtime::{Process, Spec};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -14,17 +14,18 @@ use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
 use crate::capabilities::Sets;
 use crate::clone::{self, CgroupEntry, Never};
 use crate::control::{ControlEnd, Launching};
-use crate::error::{Context, LaunchError, Result, Step, unsupported};
+use crate::error::{Context, LaunchError, Result, Step};
 use crate::init::{filter_of, groups_of};
-use crate::limits::{OomScorePolicy, set_oom_score};
+use crate::limits::{OomScorePolicy, raise_hard_limits, set_oom_score};
 use crate::mounts::target::ContainerRoot;
 use crate::namespaces::PidNamespaceVisit;
 use crate::process::{CallerEnd, ChildIo, Hold, Prepared, personality};
 use crate::procfs::HostProc;
 use crate::stdio::Io;
 use crate::support::check_process;
-use crate::terminal;
 use crate::user::UserDatabase;
+use crate::user_namespace::IdMap;
+use crate::{terminal, user_namespace};
 
 /// A process to execute in a container.
 #[derive(Debug)]
@@ -54,9 +55,6 @@ pub struct ExecRequest<'a> {
 pub fn exec(request: ExecRequest<'_>) -> Result<Launching> {
     let mut warnings = Vec::new();
     check_process(request.process, &mut warnings)?;
-    if has_user_namespace(request.spec) {
-        return Err(unsupported("linux.namespaces", "a user name space"));
-    }
     if is_over(request.target) {
         return Err(LaunchError::TargetGone);
     }
@@ -78,7 +76,12 @@ fn run(request: &ExecRequest<'_>, control: &ControlEnd, mut warnings: Vec<String
         set_oom_score(&proc, score, request.oom_score, &mut warnings)?;
     }
     let filter = filter_of(spec)?;
-    join(request.target)?;
+    let ids = IdMap::of(spec)?;
+    if let Some(ids) = ids {
+        raise_hard_limits(process.rlimits().as_deref().unwrap_or_default())?;
+        request.io.give_pipes_to(ids.root())?;
+    }
+    join(request.target, ids)?;
     let root = rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .context(Step::Namespaces, || "opening the container's root".to_owned())?;
     let root = ContainerRoot::new(root);
@@ -91,6 +94,9 @@ fn run(request: &ExecRequest<'_>, control: &ControlEnd, mut warnings: Vec<String
         Some(text) => database.resolve(text, process.user(), groups_of(spec))?,
         None => database.numeric(process.user())?,
     };
+    if let Some(ids) = ids {
+        ids.check(&credentials)?;
+    }
     let container = spec.process().as_ref().and_then(|process| process.capabilities().as_ref());
     let capabilities = Sets::of(process.capabilities().as_ref().or(container), &mut warnings)?;
     drop((root, proc));
@@ -103,22 +109,20 @@ fn run(request: &ExecRequest<'_>, control: &ControlEnd, mut warnings: Vec<String
 }
 
 /// Joins every name space of the container but the pid one, which this process was born in.
-fn join(target: BorrowedFd<'_>) -> Result<()> {
-    let all = ThreadNameSpaceType::MOUNT
+fn join(target: BorrowedFd<'_>, ids: Option<IdMap<'_>>) -> Result<()> {
+    let mut all = ThreadNameSpaceType::MOUNT
         | ThreadNameSpaceType::NETWORK
         | ThreadNameSpaceType::INTER_PROCESS_COMMUNICATION
         | ThreadNameSpaceType::HOST_NAME_AND_NIS_DOMAIN_NAME
         | ThreadNameSpaceType::CONTROL_GROUP;
-    match move_into_thread_name_spaces(target, all) {
-        Err(Errno::SRCH) => Err(LaunchError::TargetGone),
-        result => result.context(Step::Namespaces, || "joining the container's".to_owned()),
+    if ids.is_some() {
+        all |= ThreadNameSpaceType::USER;
     }
-}
-
-fn has_user_namespace(spec: &Spec) -> bool {
-    let namespaces =
-        spec.linux().as_ref().and_then(|linux| linux.namespaces().as_deref()).unwrap_or_default();
-    namespaces.iter().any(|namespace| namespace.typ() == LinuxNamespaceType::User)
+    match move_into_thread_name_spaces(target, all) {
+        Err(Errno::SRCH) => return Err(LaunchError::TargetGone),
+        result => result.context(Step::Namespaces, || "joining the container's".to_owned())?,
+    }
+    ids.map_or(Ok(()), |_| user_namespace::become_root())
 }
 
 /// Whether the process has ended, reaped or not.

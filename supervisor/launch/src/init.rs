@@ -8,7 +8,7 @@
 //! Everything up to `go` happens at the same time as the parent's part.
 
 use std::fs;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use oci_spec::runtime::{Process, Spec};
@@ -17,7 +17,7 @@ use crate::capabilities::Sets;
 use crate::clone::{CgroupEntry, Never};
 use crate::control::{ControlEnd, Launching};
 use crate::error::{Context, Result, Step, invalid};
-use crate::limits::{OomScorePolicy, set_oom_score};
+use crate::limits::{OomScorePolicy, raise_hard_limits, set_oom_score};
 use crate::mounts::cgroup::CgroupView;
 use crate::mounts::sources::{HostMounts, SourceTrees};
 use crate::mounts::target::ContainerRoot;
@@ -26,9 +26,11 @@ use crate::namespaces::{NamespacePlan, PidNamespaceVisit};
 use crate::process::{CallerEnd, ChildIo, Hold, Prepared, personality};
 use crate::procfs::HostProc;
 use crate::rootfs::{self, RootMount};
+use crate::stage::Stage;
 use crate::stdio::Io;
 use crate::support::{check_process, check_spec};
 use crate::user::{Groups, UserDatabase};
+use crate::user_namespace::UserNamespace;
 use crate::{clone, devices, seccomp, sysctl, terminal};
 
 /// The annotation with the user as the image or the user wrote it: `name`, `uid`, `name:group`, `uid:gid`. Where it is, it
@@ -74,6 +76,7 @@ pub fn create(request: InitRequest<'_>) -> Result<Launching> {
     check_spec(request.spec)?;
     check_process(process, &mut warnings)?;
     let namespaces = NamespacePlan::of(request.spec)?;
+    let user = UserNamespace::of(request.spec)?;
     let cgroups = cgroup_view(request.cgroup);
     let visit = namespaces
         .pid_to_join()
@@ -81,9 +84,17 @@ pub fn create(request: InitRequest<'_>) -> Result<Launching> {
         .transpose()
         .context(Step::Namespaces, || "joining the pid name space that the spec names".to_owned())?;
     let host = request.host_mounts.map(|host| host.namespace);
-    let keep: Vec<BorrowedFd<'_>> = namespaces.fds().chain(request.io.fds()).chain(host).collect();
+    let user_fd = user.as_ref().map(AsFd::as_fd);
+    let keep: Vec<BorrowedFd<'_>> =
+        namespaces.fds().chain(request.io.fds()).chain(host).chain(user_fd).collect();
     clone::start(namespaces.clone_flags(), visit, request.cgroup, &keep, |control| {
-        let child = Child { request: &request, process, namespaces: &namespaces, cgroups: &cgroups };
+        let child = Child {
+            request: &request,
+            process,
+            namespaces: &namespaces,
+            user: user.as_ref(),
+            cgroups: &cgroups,
+        };
         child.run(control, warnings)
     })
 }
@@ -104,6 +115,7 @@ struct Child<'a> {
     request: &'a InitRequest<'a>,
     process: &'a Process,
     namespaces: &'a NamespacePlan,
+    user: Option<&'a UserNamespace<'a>>,
     cgroups: &'a CgroupView,
 }
 
@@ -116,20 +128,24 @@ impl Child<'_> {
         }
         let filter = filter_of(spec)?;
         let mounts = spec.mounts().as_deref().unwrap_or_default();
-        let sources = SourceTrees::of(self.request.host_mounts, self.request.root, mounts)?;
+        let mut sources = SourceTrees::of(self.request.host_mounts, self.request.root, mounts)?;
+        let stage = self.user.map(|user| self.enter_user_namespace(user, &mut sources)).transpose()?;
         self.namespaces.enter()?;
         self.name_host()?;
         if let Some(parameters) = spec.linux().as_ref().and_then(|linux| linux.sysctl().as_ref()) {
             sysctl::set(&proc, parameters, |kind| self.namespaces.owns(kind))?;
         }
-        let root = self.build_root(&sources)?;
-        drop(sources);
+        let root = self.build_root(&sources, stage.as_ref())?;
+        drop((sources, stage));
         let io = self.open_io(&root, &proc)?;
         let database = UserDatabase::read(&root, &proc)?;
         let credentials = match user_annotation(spec) {
             Some(text) => database.resolve(text, process.user(), groups_of(spec))?,
             None => database.numeric(process.user())?,
         };
+        if let Some(user) = self.user {
+            user.ids.check(&credentials)?;
+        }
         let capabilities = Sets::of(process.capabilities().as_ref(), &mut warnings)?;
         self.protect(&root)?;
         rootfs::enter(root)?;
@@ -144,6 +160,17 @@ impl Child<'_> {
             .finish(control)
     }
 
+    /// Does what only the host's root may do, and is the container's root afterwards.
+    fn enter_user_namespace(&self, user: &UserNamespace<'_>, sources: &mut SourceTrees) -> Result<Stage> {
+        let InitRequest { spec, bundle, root, io, .. } = self.request;
+        raise_hard_limits(self.process.rlimits().as_deref().unwrap_or_default())?;
+        io.give_pipes_to(user.ids.root())?;
+        sources.map(root, bundle, spec.mounts().as_deref().unwrap_or_default(), user)?;
+        let stage = Stage::set(spec, bundle, root, sources, user.ids)?;
+        user.enter()?;
+        Ok(stage)
+    }
+
     fn name_host(&self) -> Result<()> {
         let spec = self.request.spec;
         if let Some(name) = spec.hostname().as_deref().filter(|name| !name.is_empty()) {
@@ -156,13 +183,19 @@ impl Child<'_> {
         Ok(())
     }
 
-    fn build_root(&self, sources: &SourceTrees) -> Result<ContainerRoot> {
+    fn build_root(&self, sources: &SourceTrees, stage: Option<&Stage>) -> Result<ContainerRoot> {
         let (spec, bundle) = (self.request.spec, self.request.bundle);
         let propagation = spec.linux().as_ref().and_then(|linux| linux.rootfs_propagation().as_deref());
-        let root = rootfs::mount_root(self.request.root, sources, bundle, propagation)?;
-        let context = MountContext { root: &root, bundle, cgroup: self.cgroups, sources };
+        let root = match stage {
+            None => rootfs::mount_root(self.request.root, sources, bundle, propagation)?,
+            Some(stage) => {
+                let prepared = stage.root().context(Step::RootMount, || "its descriptor".to_owned())?;
+                rootfs::mount_prepared_root(prepared, propagation)?
+            }
+        };
+        let context = MountContext { root: &root, bundle, cgroup: self.cgroups, sources, stage };
         mount_all(&context, spec.mounts().as_deref().unwrap_or_default())?;
-        devices::make_devices(&root, spec)?;
+        devices::make_devices(&root, spec, stage)?;
         Ok(root)
     }
 

@@ -18,6 +18,7 @@
 //! 2. A process has exactly descriptors 0 to 2, default signals, and no privilege beyond its spec, when its program begins.
 //! 3. What cannot be done as the spec says is an error, or a warning in [`Reply::Ready`]; it is never dropped silently.
 //! 4. When the caller dies before the program runs, the child exits.
+//! 5. For a container in a user name space the host's rights end before anything in its root is touched (`stage`).
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 compile_error!("mainstay-launch runs on Linux, on x86_64 and aarch64");
@@ -39,12 +40,14 @@ mod process;
 mod procfs;
 mod rootfs;
 mod seccomp;
+mod stage;
 mod stdio;
 mod support;
 mod syscall;
 mod sysctl;
 mod terminal;
 mod user;
+mod user_namespace;
 
 pub use clone::{CgroupEntry, LAUNCH_FAILED_STATUS};
 pub use control::{FRAME_MAX_BYTES, Launching, Reply};
@@ -63,3 +66,4 @@ pub use seccomp::{check_seccomp, default_seccomp};
 pub use stdio::{Io, Stdio};
 pub use terminal::WindowSize;
 pub use user::{USER_DATABASE_MAX_BYTES, USER_STRING_MAX_BYTES};
+pub use user_namespace::user_namespace;

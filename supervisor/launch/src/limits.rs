@@ -42,6 +42,26 @@ pub(crate) fn set_oom_score(
     }
 }
 
+/// Raises hard limits that are below those of the spec: only the host's root may, and a process in a user name space is not.
+/// What the limits are is set when everything else is.
+pub(crate) fn raise_hard_limits(limits: &[PosixRlimit]) -> Result<()> {
+    for limit in limits {
+        let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        let subject = || format!("raising the hard limit {} to {}", limit.typ(), limit.hard());
+        // SAFETY: no new value is given, and the old one has room for the length of the call.
+        let read = unsafe { libc::syscall(libc::SYS_prlimit64, 0, resource(limit.typ()), 0, &raw mut now) };
+        check(read).context(Step::Rlimits, subject)?;
+        if now.rlim_max >= limit.hard() {
+            continue;
+        }
+        now.rlim_max = limit.hard();
+        // SAFETY: the value lives through the call, and no old value is asked for.
+        let set = unsafe { libc::syscall(libc::SYS_prlimit64, 0, resource(limit.typ()), &raw const now, 0) };
+        check(set).context(Step::Rlimits, subject)?;
+    }
+    Ok(())
+}
+
 /// Sets `process.rlimits` of this process.
 pub(crate) fn set_rlimits(limits: &[PosixRlimit]) -> Result<()> {
     for (index, limit) in limits.iter().enumerate() {

@@ -14,6 +14,7 @@ use rustix::mount::{MoveMountFlags, OpenTreeFlags, mount, move_mount, open_tree}
 
 use crate::error::{Context, Result, Step, invalid, unsupported};
 use crate::procfs::is_procfs;
+use crate::stage::Stage;
 use crate::syscall::{Depth, mount_setattr};
 
 pub(crate) mod cgroup;
@@ -33,6 +34,8 @@ pub(crate) struct MountContext<'a> {
     pub(crate) bundle: &'a Path,
     pub(crate) cgroup: &'a CgroupView,
     pub(crate) sources: &'a SourceTrees,
+    /// What was prepared for a container in a user name space.
+    pub(crate) stage: Option<&'a Stage>,
 }
 
 /// Mounts everything in the order of the spec.
@@ -48,8 +51,13 @@ fn mount_one(context: &MountContext<'_>, index: usize, mount: &Mount, field: &st
     let words = mount.options().as_deref().unwrap_or_default();
     let mut options = MountOptions::parse(words)
         .map_err(|word| unsupported(field, format!("the mount option {word:?}")))?;
-    if mount.uid_mappings().is_some() || mount.gid_mappings().is_some() {
-        return Err(unsupported(field, "a mount with its own uidMappings or gidMappings"));
+    let mapped =
+        options.map_ids.is_some() || mount.uid_mappings().is_some() || mount.gid_mappings().is_some();
+    if mapped && context.stage.is_none() {
+        return Err(invalid(
+            field,
+            "its ids cannot be mapped: the container has no user name space of its own",
+        ));
     }
     let kind = mount.typ().as_deref().unwrap_or_default();
     if kind == "bind" && options.bind == Bind::No {
@@ -67,7 +75,7 @@ fn mount_one(context: &MountContext<'_>, index: usize, mount: &Mount, field: &st
     } else if kind.is_empty() {
         Err(invalid(field, "neither a type nor the option bind or rbind is given"))
     } else {
-        file_system(context.root, mount, kind, &options, field)
+        file_system(context, index, mount, kind, &options, field)
     }
 }
 
@@ -103,7 +111,8 @@ fn bind(
 }
 
 fn file_system(
-    root: &ContainerRoot,
+    context: &MountContext<'_>,
+    index: usize,
     mount_spec: &Mount,
     kind: &str,
     options: &MountOptions,
@@ -112,6 +121,7 @@ fn file_system(
     // What programs trust to be the kernel's must not be reached through a link of the image's.
     let kernel_interface = matches!(kind, "proc" | "sysfs");
     let links = if kernel_interface { Links::Refuse } else { Links::Inside };
+    let root = context.root;
     let target = match root.directory(mount_spec.destination(), links) {
         Err(error) if kernel_interface && error.raw_os_error() == Some(libc::ELOOP) => {
             return Err(invalid(
@@ -123,8 +133,12 @@ fn file_system(
     };
     let source = mount_spec.source().clone().unwrap_or_else(|| PathBuf::from(kind));
     let data = CString::new(options.data.as_str()).map_err(|_| invalid(field, "an option has a NUL byte"))?;
-    mount(source, handle_path(&target), kind, options.mount_flags(), data.as_c_str())
-        .context(Step::Mounts, || format!("{field}: mounting {kind} with {:?}", options.data))?;
+    let mounted = match context.stage.and_then(|stage| stage.proc(index)) {
+        Some(prepared) => attach(prepared, &target),
+        None => mount(source, handle_path(&target), kind, options.mount_flags(), data.as_c_str())
+            .map_err(io::Error::from),
+    };
+    mounted.context(Step::Mounts, || format!("{field}: mounting {kind} with {:?}", options.data))?;
     if kind == "proc" || options.propagation.is_some() {
         let mounted =
             root.find(mount_spec.destination(), links).context(Step::Mounts, || field.to_owned())?;

@@ -2,12 +2,13 @@
 //!
 //! This process makes them, opens them, and goes back to its own; the descriptors keep them. Only a process id name space
 //! needs a process that stays, and which makes the others too: the pod's init, a copy of this process without privileges, in
-//! an empty root, that does nothing but let the kernel reap orphans.
+//! an empty root, that does nothing but let the kernel reap orphans. Those of a pod with a user name space are made by a child
+//! that has entered it, so that they belong to it.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use oci_spec::runtime::LinuxNamespaceType;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -30,7 +31,7 @@ use crate::mounts::target::open_host_directory;
 use crate::namespaces::unshare;
 use crate::procfs::HostProc;
 use crate::syscall::{CLONE_NEWPID, close_range};
-use crate::{capabilities, sysctl};
+use crate::{capabilities, sysctl, user_namespace};
 
 /// How long the pod's init may take to make the name spaces. It takes less than a millisecond, but waits for its turn when
 /// many network name spaces are being destroyed.
@@ -69,6 +70,8 @@ pub struct PodNamespaceRequest<'a> {
     pub hostname: Option<&'a str>,
     /// Process ids.
     pub pid: PodPid,
+    /// The user name space that owns the new ones; the caller's own when not given.
+    pub user: Option<BorrowedFd<'a>>,
     /// Kernel parameters of the new name spaces.
     pub sysctl: &'a HashMap<String, String>,
     /// The groups of the pod's init.
@@ -108,10 +111,11 @@ pub fn pod_namespaces(request: &PodNamespaceRequest<'_>) -> Result<PodNamespaces
         return Err(crate::error::invalid("hostname", "without a uts name space it would rename the host"));
     }
     let flags = unshare_flags(request);
-    match request.pid {
-        PodPid::PerContainer if flags.is_empty() => Ok(PodNamespaces::default()),
-        PodPid::PerContainer => make_in_passing(request, flags),
-        PodPid::Shared => make_with_init(request, flags),
+    match (request.pid, request.user) {
+        (PodPid::PerContainer, _) if flags.is_empty() => Ok(PodNamespaces::default()),
+        (PodPid::PerContainer, None) => make_in_passing(request, flags),
+        // There is no way back from a user name space.
+        (PodPid::PerContainer, Some(_)) | (PodPid::Shared, _) => make_with_child(request, flags),
     }
 }
 
@@ -124,12 +128,14 @@ fn make_in_passing(request: &PodNamespaceRequest<'_>, flags: UnshareFlags) -> Re
     opened
 }
 
-/// Has the pod's init make them.
-fn make_with_init(request: &PodNamespaceRequest<'_>, flags: UnshareFlags) -> Result<PodNamespaces> {
+/// Has a child make them, which is the pod's init where it has one, and ends at once where it has none.
+fn make_with_child(request: &PodNamespaceRequest<'_>, flags: UnshareFlags) -> Result<PodNamespaces> {
+    let own_pid = if request.pid == PodPid::Shared { CLONE_NEWPID } else { 0 };
+    let keep: Vec<BorrowedFd<'_>> = request.user.into_iter().collect();
     let mut child =
-        clone::start(CLONE_NEWPID, None, request.cgroup, &[], |control| run(request, flags, control))?;
+        clone::start(own_pid, None, request.cgroup, &keep, |control| run(request, flags, control))?;
     let opened = wait_until_made(&mut child).and_then(|()| open_all(request, &child.pid.to_string()));
-    if opened.is_err() {
+    if opened.is_err() || request.pid == PodPid::PerContainer {
         // A reaper of the caller's may be faster than this one.
         let _ = pidfd_send_signal(&child.pidfd, Signal::KILL);
         let _ = waitid(WaitId::PidFd(child.pidfd.as_fd()), WaitIdOptions::EXITED);
@@ -228,6 +234,9 @@ fn make(request: &PodNamespaceRequest<'_>, flags: UnshareFlags) -> Result<()> {
 }
 
 fn run(request: &PodNamespaceRequest<'_>, flags: UnshareFlags, control: &ControlEnd) -> Result<Never> {
+    if let Some(user) = request.user {
+        user_namespace::enter(user)?;
+    }
     make(request, flags)?;
     confine().context(Step::Namespaces, || "confining the pod's init".to_owned())?;
     control.wait_for_go();

@@ -17,7 +17,7 @@ use crate::error::{Context, Result, Step, invalid};
 use crate::mounts::options::{Bind, Propagation, attr};
 use crate::mounts::sources::SourceTrees;
 use crate::mounts::target::{ContainerRoot, handle_path, open_entry, open_host_directory};
-use crate::mounts::{attach, clone_tree, follow_host, leave_host};
+use crate::mounts::{attach, clone_handle, clone_tree, follow_host, leave_host};
 use crate::syscall::{Depth, mount_setattr};
 
 /// What the kernel takes as mount options: one page with its final NUL.
@@ -49,17 +49,8 @@ pub(crate) fn mount_root(
     bundle: &Path,
     propagation: Option<&str>,
 ) -> Result<ContainerRoot> {
-    let initial = match propagation {
-        Some("private" | "rprivate") => MountPropagationFlags::PRIVATE,
-        _ => MountPropagationFlags::DOWNSTREAM,
-    };
-    mount_change("/", initial | MountPropagationFlags::REC)
-        .context(Step::RootMount, || "cutting the mount name space off".to_owned())?;
-    let place = bundle.join(ROOTFS_DIRECTORY);
-    match mkdir(&place, Mode::from_raw_mode(0o755)) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(error) => return Err(error).context(Step::RootMount, || format!("making {place:?}")),
-    }
+    cut_off(propagation)?;
+    let place = make_place(bundle)?;
     let fd = match root {
         RootMount::Overlay { lower, upper, work } => overlay(lower, upper, work, sources, &place)?,
         RootMount::Bind(source) => bind(&bundle.join(source), sources, &place)?,
@@ -67,7 +58,58 @@ pub(crate) fn mount_root(
     Ok(ContainerRoot::new(fd))
 }
 
+/// Cuts this mount name space off from the host's, and mounts the root that was prepared outside: on the directory that this
+/// process is in.
+pub(crate) fn mount_prepared_root(tree: OwnedFd, propagation: Option<&str>) -> Result<ContainerRoot> {
+    cut_off(propagation)?;
+    let mount = || attach(tree.as_fd(), &open_host_directory(Path::new("."))?);
+    mount().context(Step::RootMount, || "mounting it".to_owned())?;
+    Ok(ContainerRoot::new(tree))
+}
+
+/// The root as a detached mount, for a mount name space that is still to be made. `place` is used for the work.
+pub(crate) fn detached_root(
+    root: &RootMount,
+    sources: &SourceTrees,
+    bundle: &Path,
+    place: &Path,
+) -> Result<OwnedFd> {
+    match root {
+        RootMount::Overlay { lower, upper, work } => {
+            let mounted = overlay(lower, upper, work, sources, place)?;
+            clone_handle(mounted.as_fd(), Bind::Single).context(Step::RootMount, || "copying it".to_owned())
+        }
+        RootMount::Bind(source) => host_tree(&bundle.join(source), sources),
+    }
+}
+
+/// Makes the directory of the bundle that the root is mounted on.
+pub(crate) fn make_place(bundle: &Path) -> Result<PathBuf> {
+    let place = bundle.join(ROOTFS_DIRECTORY);
+    match mkdir(&place, Mode::from_raw_mode(0o755)) {
+        Ok(()) | Err(Errno::EXIST) => Ok(place),
+        Err(error) => Err(error).context(Step::RootMount, || format!("making {place:?}")),
+    }
+}
+
+fn cut_off(propagation: Option<&str>) -> Result<()> {
+    let initial = match propagation {
+        Some("private" | "rprivate") => MountPropagationFlags::PRIVATE,
+        _ => MountPropagationFlags::DOWNSTREAM,
+    };
+    mount_change("/", initial | MountPropagationFlags::REC)
+        .context(Step::RootMount, || "cutting the mount name space off".to_owned())
+}
+
 fn bind(source: &Path, sources: &SourceTrees, place: &Path) -> Result<OwnedFd> {
+    let tree = host_tree(source, sources)?;
+    let target = open_host_directory(place).context(Step::RootMount, || format!("{place:?}"))?;
+    attach(tree.as_fd(), &target).context(Step::RootMount, || format!("binding {source:?}"))?;
+    Ok(tree)
+}
+
+/// A directory of the host as a detached mount that follows the host.
+fn host_tree(source: &Path, sources: &SourceTrees) -> Result<OwnedFd> {
     let of_host = sources.root().context(Step::RootMount, || format!("{source:?}"))?;
     let tree = match of_host.map_or_else(|| clone_tree(source, Bind::Recursive), Ok) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -76,8 +118,6 @@ fn bind(source: &Path, sources: &SourceTrees, place: &Path) -> Result<OwnedFd> {
         result => result.context(Step::RootMount, || format!("{source:?}"))?,
     };
     follow_host(tree.as_fd()).context(Step::RootMount, || format!("{source:?}"))?;
-    let target = open_host_directory(place).context(Step::RootMount, || format!("{place:?}"))?;
-    attach(tree.as_fd(), &target).context(Step::RootMount, || format!("binding {source:?}"))?;
     Ok(tree)
 }
 

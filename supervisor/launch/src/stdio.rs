@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{OFlags, fstat};
+use rustix::fs::{FileType, Gid, OFlags, Uid, fchown, fstat};
 
 use crate::error::{Context, Result, Step};
 use crate::mounts::protect::is_null_device;
@@ -63,6 +63,20 @@ fn for_container(end: BorrowedFd<'_>, root: &ContainerRoot, proc: &HostProc) -> 
 }
 
 impl Io {
+    /// Gives pipes to the root of a container in a user name space, who can then give them to the process's user.
+    pub(crate) fn give_pipes_to(&self, (uid, gid): (Uid, Gid)) -> Result<()> {
+        for end in self.fds() {
+            let give = || -> io::Result<()> {
+                if FileType::from_raw_mode(fstat(end)?.st_mode) == FileType::Fifo {
+                    fchown(end, Some(uid), Some(gid))?;
+                }
+                Ok(())
+            };
+            give().context(Step::Stdio, || "giving it to the container's root".to_owned())?;
+        }
+        Ok(())
+    }
+
     /// The descriptors that the child must keep.
     pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         match self {

@@ -24,8 +24,6 @@ pub(crate) fn check_spec(spec: &Spec) -> Result<()> {
         ("linux.memoryPolicy", linux.memory_policy().is_some()),
         ("linux.intelRdt", linux.intel_rdt().is_some()),
         ("linux.timeOffsets", linux.time_offsets().as_ref().is_some_and(|offsets| !offsets.is_empty())),
-        ("linux.uidMappings", linux.uid_mappings().as_ref().is_some_and(|mappings| !mappings.is_empty())),
-        ("linux.gidMappings", linux.gid_mappings().as_ref().is_some_and(|mappings| !mappings.is_empty())),
     ] {
         if is_set {
             return Err(unsupported(field, "it"));

@@ -13,6 +13,8 @@ const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 /// A new process id name space for the child.
 pub(crate) const CLONE_NEWPID: u64 = libc::CLONE_NEWPID as u64;
+/// A new user name space for the child.
+pub(crate) const CLONE_NEWUSER: u64 = libc::CLONE_NEWUSER as u64;
 
 /// The side of a clone that is running.
 pub(crate) enum Cloned {
@@ -67,14 +69,32 @@ pub(crate) fn mount_setattr(
     clear: u64,
     propagation: u64,
 ) -> io::Result<()> {
-    #[repr(C)]
-    struct MountAttr {
-        set: u64,
-        clear: u64,
-        propagation: u64,
-        userns_fd: u64,
-    }
-    let attr = MountAttr { set, clear, propagation, userns_fd: 0 };
+    set_mount_attributes(mount, depth, &MountAttr { set, clear, propagation, userns_fd: 0 })
+}
+
+/// Has the files of a detached mount that nobody has seen yet belong to the ids that a user name space maps theirs to.
+pub(crate) fn mount_map_ids(
+    mount: BorrowedFd<'_>,
+    depth: Depth,
+    namespace: BorrowedFd<'_>,
+) -> io::Result<()> {
+    const MOUNT_ATTR_IDMAP: u64 = 0x10_0000;
+    // A descriptor that is open is not negative.
+    let userns_fd = u64::from(namespace.as_raw_fd().unsigned_abs());
+    let attributes = MountAttr { set: MOUNT_ATTR_IDMAP, clear: 0, propagation: 0, userns_fd };
+    set_mount_attributes(mount, depth, &attributes)
+}
+
+/// The kernel's `struct mount_attr`.
+#[repr(C)]
+struct MountAttr {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    userns_fd: u64,
+}
+
+fn set_mount_attributes(mount: BorrowedFd<'_>, depth: Depth, attr: &MountAttr) -> io::Result<()> {
     let recursive = if depth == Depth::Recursive { libc::AT_RECURSIVE } else { 0 };
     // SAFETY: the empty path and the attributes are valid for the length of the call.
     let result = unsafe {
@@ -83,7 +103,7 @@ pub(crate) fn mount_setattr(
             mount.as_raw_fd(),
             c"".as_ptr(),
             libc::AT_EMPTY_PATH | recursive,
-            &raw const attr,
+            std::ptr::from_ref(attr),
             size_of::<MountAttr>(),
         )
     };

@@ -159,6 +159,7 @@ impl Failure {
                 LaunchError::Spec { .. } | LaunchError::Unsupported { .. } | LaunchError::User { .. } => {
                     Code::INVALID_ARGUMENT
                 }
+                LaunchError::Machine { .. } => Code::UNIMPLEMENTED,
                 LaunchError::Command { .. } => Code::NOT_FOUND,
                 LaunchError::Internal { .. } => Code::INTERNAL,
                 LaunchError::System { .. } | LaunchError::TargetGone | LaunchError::ChildGone => {

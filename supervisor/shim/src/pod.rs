@@ -9,9 +9,10 @@ use std::rc::Rc;
 
 use mainstay_cgroups::{Cgroup, CgroupPath, Controllers};
 use mainstay_launch::{
-    CgroupEntry, PodNamespace, PodNamespaceRequest, PodNamespaces, PodPid, pod_namespaces,
+    CgroupEntry, PodNamespace, PodNamespaceRequest, PodNamespaces, PodPid, pod_namespaces, user_namespace,
 };
 use mainstay_task_api::extension as wire;
+use oci_spec::runtime::{LinuxIdMapping, LinuxIdMappingBuilder};
 use rustix::fs::Mode;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Pid;
@@ -33,6 +34,7 @@ pub(crate) struct Pod {
     pub(crate) init: Option<Pid>,
     request: wire::CreatePodRequest,
     namespaces: PodNamespaces,
+    user: Option<OwnedFd>,
     shm: PathBuf,
 }
 
@@ -52,13 +54,14 @@ pub(crate) fn create(
         });
     }
     let cgroup = cgroup_path(shim, &request)?;
-    let shm = mount_shm(shim.arguments.directory.join("shm"))?;
-    let namespaces = make_namespaces(shim, &cgroup, &request).inspect_err(|_| {
+    let user = user_namespace_of(&request)?;
+    let shm = mount_shm(shim.arguments.directory.join("shm"), root_of(&request))?;
+    let namespaces = make_namespaces(shim, &cgroup, &request, user.as_ref()).inspect_err(|_| {
         // In use by nobody yet; the next attempt mounts it again.
         let _ = unmount(&shm, UnmountFlags::DETACH);
     })?;
     let init = namespaces.init.as_ref().map(|init| init.pid);
-    let pod = Pod { cgroup, init, request, namespaces, shm };
+    let pod = Pod { cgroup, init, request, namespaces, user, shm };
     let answer = pod.answer();
     *shim.pod.borrow_mut() = Some(pod);
     Ok(answer)
@@ -75,10 +78,40 @@ fn cgroup_path(shim: &Shim, request: &wire::CreatePodRequest) -> Result<CgroupPa
     })
 }
 
+/// The user namespace, when the request has mappings for one.
+fn user_namespace_of(request: &wire::CreatePodRequest) -> Result<Option<OwnedFd>, Failure> {
+    if request.uids.is_empty() && request.gids.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(user_namespace(&mappings(&request.uids), &mappings(&request.gids))?))
+}
+
+fn mappings(mappings: &[wire::IdMapping]) -> Vec<LinuxIdMapping> {
+    let mapping = |mapping: &wire::IdMapping| {
+        let built = LinuxIdMappingBuilder::default()
+            .container_id(mapping.container)
+            .host_id(mapping.host)
+            .size(mapping.size)
+            .build();
+        // Building fails only where a field is missing.
+        built.expect("all fields are given")
+    };
+    mappings.iter().map(mapping).collect()
+}
+
+/// The host's ids of the pod's root.
+fn root_of(request: &wire::CreatePodRequest) -> (u32, u32) {
+    let root = |mappings: &[wire::IdMapping]| {
+        mappings.iter().find(|mapping| mapping.container == 0).map_or(0, |mapping| mapping.host)
+    };
+    (root(&request.uids), root(&request.gids))
+}
+
 fn make_namespaces(
     shim: &Shim,
     cgroup: &CgroupPath,
     request: &wire::CreatePodRequest,
+    user: Option<&OwnedFd>,
 ) -> Result<PodNamespaces, Failure> {
     let pid = match request.pid.enum_value_or_default() {
         wire::PidMode::PID_POD => PodPid::Shared,
@@ -102,6 +135,7 @@ fn make_namespaces(
         uts,
         hostname: named.then_some(request.hostname.as_str()),
         pid,
+        user: user.map(AsFd::as_fd),
         sysctl: &request.sysctls,
         cgroup: CgroupEntry { v2_dir: v2_dir.as_ref().map(AsFd::as_fd), v1_procs: &v1_procs },
     })?;
@@ -117,7 +151,7 @@ fn init_group(shim: &Shim, cgroup: &CgroupPath) -> Result<Cgroup, Failure> {
     Ok(Cgroup::create(&shim.layout, &path, Controllers::NONE)?)
 }
 
-fn mount_shm(path: PathBuf) -> Result<PathBuf, Failure> {
+fn mount_shm(path: PathBuf, (uid, gid): (u32, u32)) -> Result<PathBuf, Failure> {
     let failed = |doing| {
         let path = path.clone();
         move |error: rustix::io::Errno| Failure::File { path, doing, source: error.into() }
@@ -127,8 +161,8 @@ fn mount_shm(path: PathBuf) -> Result<PathBuf, Failure> {
         Err(error) => return Err(failed("made")(error)),
     }
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    let options = std::ffi::CString::new(format!("size={POD_SHM_BYTES},mode=1777"));
-    // A number and fixed text hold no NUL.
+    let options = std::ffi::CString::new(format!("size={POD_SHM_BYTES},mode=1777,uid={uid},gid={gid}"));
+    // Numbers and fixed text hold no NUL.
     let options = options.expect("no NUL in mount options");
     mount("shm", &path, "tmpfs", flags, options.as_c_str()).map_err(failed("mounted"))?;
     Ok(path)
@@ -148,6 +182,7 @@ impl Pod {
             ("ipc", &self.namespaces.ipc),
             ("uts", &self.namespaces.uts),
             ("pid", &self.namespaces.pid),
+            ("user", &self.user),
         ];
         let shim = std::process::id();
         let place = |fd: &OwnedFd| format!("/proc/{shim}/fd/{}", fd.as_raw_fd());

@@ -34,7 +34,7 @@ fn the_root_of_a_layer_is_as_open_as_what_it_covers() {
     fs::set_permissions(&lower, fs::Permissions::from_mode(0o1751)).expect("set");
     let mut record = record(&directories);
     record.spec.rootfs = Rootfs::CopyOnWrite { path: lower.clone() };
-    let root = make_layer(&directories, &record).expect("made");
+    let root = make_layer(&directories, &record, None).expect("made");
     let Root::Overlay { lower: found, layer } = root else { panic!("{root:?}") };
     assert_eq!(found, lower);
     assert_eq!(fs::metadata(layer.upper).expect("there").permissions().mode() & 0o7777, 0o1751);
@@ -48,7 +48,7 @@ fn removing_a_container_follows_no_link() {
     let directories = directories(&temp);
     let record = record(&directories);
     make_bundle(&directories, &record, &Spec::default(), &[]).expect("made");
-    make_layer(&directories, &record).expect("made");
+    make_layer(&directories, &record, None).expect("made");
     let canary = temp.path().join("canary");
     fs::create_dir(&canary).expect("made");
     fs::write(canary.join("file"), "precious").expect("written");
@@ -86,6 +86,7 @@ fn names_what_is_not_there() {
         source: MountSource::Bind { path: "/nonexistent/data".into() },
         access: Default::default(),
         propagation: Default::default(),
+        owners: Default::default(),
     }];
     let error = check_sources(&record).expect_err("no source").to_string();
     assert!(error.contains("mounts[0].source") && error.contains("/nonexistent/data"), "{error}");

@@ -2,24 +2,33 @@
 
 use std::path::Path;
 
-use mainstay_messages::spec::{ContainerSpec, Device, DeviceKind, DeviceRule, Privilege};
+use mainstay_messages::spec::{ContainerSpec, Device, DeviceKind, DeviceRule, IdMappings, Privilege};
 use oci_spec::runtime::{LinuxDevice, LinuxDeviceCgroup, LinuxDeviceType};
 
 use crate::host::HostFacts;
 
 /// The nodes that are made in the container: all of the machine's for a privileged one, and those that the spec names.
-pub(super) fn nodes(spec: &ContainerSpec, host: &HostFacts) -> Option<Vec<LinuxDevice>> {
-    let mut nodes = match spec.security.privilege {
-        Privilege::Privileged => host.devices.clone(),
-        Privilege::Confined => Vec::new(),
-    };
+///
+/// In a user namespace a privileged container gets none but those: it is root there, and not on the host. A node keeps the host's
+/// owner, and so its permissions: who may not open it on the host may not in the container.
+pub(super) fn nodes(
+    spec: &ContainerSpec,
+    ids: Option<&IdMappings>,
+    host: &HostFacts,
+) -> Option<Vec<LinuxDevice>> {
+    let all = spec.security.privilege == Privilege::Privileged && ids.is_none();
+    let mut nodes = if all { host.devices.clone() } else { Vec::new() };
     for (given, found) in spec.devices.iter().zip(&host.named_devices) {
         let mut node = found.clone();
         node.set_path(target(given).to_owned());
+        if let Some(ids) = ids {
+            let owner = ids.to_container(node.uid().unwrap_or(0), node.gid().unwrap_or(0));
+            node.set_uid(owner.map(|(uid, _)| uid)).set_gid(owner.map(|(_, gid)| gid));
+        }
         nodes.retain(|other| other.path() != node.path());
         nodes.push(node);
     }
-    (!nodes.is_empty() || spec.security.privilege == Privilege::Privileged).then_some(nodes)
+    (!nodes.is_empty() || all).then_some(nodes)
 }
 
 /// What the container may do with the devices that its spec names, and with those of its rules.

@@ -2,11 +2,16 @@
 
 use std::path::Path;
 
-use mainstay_messages::spec::{Access, ContainerSpec, MountSource, Privilege, Propagation};
+use mainstay_messages::spec::{self, Access, ContainerSpec, MountSource, Owners, Privilege, Propagation};
+use mainstay_messages::{Error, Result};
 use oci_spec::runtime::Mount;
 
 use super::{NameFile, PodNamespaces};
 
+/// The option of a bind whose files are the container's ids' own, with the mounts below it.
+const MAP_IDS: &str = "ridmap";
+/// The group of terminals, as the host counts it.
+const TERMINAL_GROUP: u32 = 5;
 /// Where shared memory is in every container.
 pub const DEFAULT_SHM: &str = "/dev/shm";
 
@@ -18,7 +23,10 @@ pub(super) fn of(spec: &ContainerSpec, pod: &PodNamespaces, names: &[NameFile]) 
     mounts.retain(|mount| !taken(mount));
     mounts.extend(names.iter().map(name_file));
     mounts.extend(spec.mounts.iter().map(|given| match &given.source {
-        MountSource::Bind { path } => bind(path, &given.target, given.access, given.propagation),
+        MountSource::Bind { path } => {
+            let mapped = pod.ids.is_some() && given.owners == Owners::Mapped;
+            bind(path, given, mapped.then_some(MAP_IDS))
+        }
         MountSource::Tmpfs { size_bytes } => tmpfs(&given.target, *size_bytes, given.access),
     }));
     mounts
@@ -32,12 +40,7 @@ fn usual(privilege: Privilege, pod: &PodNamespaces) -> Vec<Mount> {
     let mut mounts = vec![
         mount("/proc", "proc", "proc", &["nosuid", "noexec", "nodev"]),
         mount("/dev", "tmpfs", "tmpfs", &["nosuid", "strictatime", "mode=755", "size=65536k"]),
-        mount(
-            "/dev/pts",
-            "devpts",
-            "devpts",
-            &["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"],
-        ),
+        terminals(pod),
         mount("/dev/mqueue", "mqueue", "mqueue", &["nosuid", "noexec", "nodev"]),
         mount("/sys", "sysfs", "sysfs", &["nosuid", "noexec", "nodev", access]),
         mount("/sys/fs/cgroup", "cgroup", "cgroup", &["nosuid", "noexec", "nodev", "relatime", access]),
@@ -49,16 +52,39 @@ fn usual(privilege: Privilege, pod: &PodNamespaces) -> Vec<Mount> {
     mounts
 }
 
+/// Terminals belong to their group, where the container has that.
+fn terminals(pod: &PodNamespaces) -> Mount {
+    let mut options = vec!["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"];
+    if pod.ids.as_ref().is_none_or(|ids| ids.to_host(0, TERMINAL_GROUP).is_some()) {
+        options.push("gid=5");
+    }
+    mount("/dev/pts", "devpts", "devpts", &options)
+}
+
 /// With the mounts below it; a read-only one is so all the way down.
-fn bind(source: &Path, target: &Path, access: Access, propagation: Propagation) -> Mount {
-    let propagation = match propagation {
+fn bind(source: &Path, given: &spec::Mount, also: Option<&str>) -> Mount {
+    let propagation = match given.propagation {
         Propagation::Private => "rprivate",
         Propagation::Slave => "rslave",
         Propagation::Shared => "rshared",
     };
-    match access {
-        Access::ReadWrite => mount(target, "bind", source, &["rbind", propagation, "rw"]),
-        Access::ReadOnly => mount(target, "bind", source, &["rbind", propagation, "ro", "rro"]),
+    let access: &[&str] = match given.access {
+        Access::ReadWrite => &["rw"],
+        Access::ReadOnly => &["ro", "rro"],
+    };
+    let options: Vec<&str> = ["rbind", propagation].iter().chain(access).copied().chain(also).collect();
+    mount(&given.target, "bind", source, &options)
+}
+
+/// What a container mounts on a shared mount comes to be on the host. The root of a user namespace is to have no such say.
+pub(super) fn check_propagation(mounts: &[spec::Mount]) -> Result<()> {
+    match mounts.iter().position(|mount| mount.propagation == Propagation::Shared) {
+        None => Ok(()),
+        Some(index) => Err(Error::invalid(
+            format!("mounts[{index}].propagation"),
+            "shared",
+            "private or slave, in a pod with a user namespace",
+        )),
     }
 }
 

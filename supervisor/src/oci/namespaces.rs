@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use mainstay_messages::spec::PidMode;
-use oci_spec::runtime::{LinuxNamespace, LinuxNamespaceType};
+use mainstay_messages::spec::{IdMapping, PidMode};
+use oci_spec::runtime::{LinuxIdMapping, LinuxIdMappingBuilder, LinuxNamespace, LinuxNamespaceType};
 
 use super::PodNamespaces;
 
@@ -13,6 +13,7 @@ pub(super) fn of(pid: PidMode, pod: &PodNamespaces, other_pid: Option<&Path>) ->
         (LinuxNamespaceType::Network, &pod.network),
         (LinuxNamespaceType::Ipc, &pod.ipc),
         (LinuxNamespaceType::Uts, &pod.uts),
+        (LinuxNamespaceType::User, &pod.user),
     ];
     let mut list =
         vec![namespace(LinuxNamespaceType::Mount, None), namespace(LinuxNamespaceType::Cgroup, None)];
@@ -24,6 +25,20 @@ pub(super) fn of(pid: PidMode, pod: &PodNamespaces, other_pid: Option<&Path>) ->
         (None, PidMode::Host) => {}
     }
     list
+}
+
+/// Mappings of ids, as the OCI spec has them.
+pub(super) fn mappings(mappings: &[IdMapping]) -> Vec<LinuxIdMapping> {
+    let mapping = |mapping: &IdMapping| {
+        let built = LinuxIdMappingBuilder::default()
+            .container_id(mapping.container)
+            .host_id(mapping.host)
+            .size(mapping.size)
+            .build();
+        // Building fails only where a field is missing.
+        built.expect("all fields are given")
+    };
+    mappings.iter().map(mapping).collect()
 }
 
 /// A namespace that is joined by path, or made.

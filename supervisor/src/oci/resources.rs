@@ -2,7 +2,7 @@
 
 use mainstay_cgroups::default_device_rules;
 use mainstay_messages::spec::{
-    BlockDeviceLimit, BlockIo, ContainerSpec, HugepageLimit, Privilege, Resources, UNLIMITED,
+    BlockDeviceLimit, BlockIo, ContainerSpec, HugepageLimit, IdMappings, Privilege, Resources, UNLIMITED,
 };
 use oci_spec::runtime::{
     LinuxBlockIo, LinuxCpu, LinuxDeviceCgroup, LinuxHugepageLimit, LinuxHugepageLimitBuilder, LinuxMemory,
@@ -20,11 +20,16 @@ const CPU_PERIOD_US: u64 = 100_000;
 const OCI_UNLIMITED: i64 = -1;
 
 /// The limits of a container, with its device rules.
-pub fn container_resources(spec: &ContainerSpec, host: &HostFacts) -> LinuxResources {
+pub fn container_resources(
+    spec: &ContainerSpec,
+    ids: Option<&IdMappings>,
+    host: &HostFacts,
+) -> LinuxResources {
     let mut limits = pod_resources(&spec.resources, &host.disks);
-    let mut rules = match spec.security.privilege {
-        Privilege::Confined => default_device_rules(),
-        Privilege::Privileged => vec![all_devices()],
+    let mut rules = match (spec.security.privilege, ids) {
+        // An image may hold nodes of any device, and the root of a user namespace is not to reach the host by one.
+        (Privilege::Confined, _) | (Privilege::Privileged, Some(_)) => default_device_rules(),
+        (Privilege::Privileged, None) => vec![all_devices()],
     };
     rules.extend(devices::rules(spec, host));
     limits.set_devices(Some(rules));

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use mainstay_messages::record::ContainerRecord;
 use mainstay_messages::spec::{
-    Mount, MountSource, Network, PidMode, Resources, Rlimit, Rootfs, Terminal, WindowSize,
+    IdMapping, Mount, MountSource, Network, Owners, PidMode, Propagation, Resources, Rlimit, Rootfs,
+    Terminal, WindowSize,
 };
 use mainstay_messages::{ContainerSpec, Error, ExecSpec, SandboxSpec, Timestamp};
 use oci_spec::runtime::{Capabilities, Capability};
@@ -36,6 +37,8 @@ fn pod() -> PodNamespaces {
         ipc: Some("/proc/7/fd/11".into()),
         uts: Some("/proc/7/fd/12".into()),
         pid: None,
+        user: None,
+        ids: None,
         shm: Some("/run/m/p/pod/shm".into()),
     }
 }
@@ -54,9 +57,12 @@ fn container(change: impl FnOnce(&mut ContainerSpec)) -> ContainerRecord {
 }
 
 fn spec_on(host: &HostFacts, record: &ContainerRecord) -> Result<Spec> {
-    let pod = pod();
+    spec_in(&pod(), host, record)
+}
+
+fn spec_in(pod: &PodNamespaces, host: &HostFacts, record: &ContainerRecord) -> Result<Spec> {
     let around = Surroundings {
-        pod: &pod,
+        pod,
         host,
         oom_score: OomScorePolicy::Refuse,
         pod_cgroup: "/mainstay/pod",
@@ -96,12 +102,14 @@ fn with_everything(spec: &mut ContainerSpec) {
             source: MountSource::Bind { path: "/srv/data".into() },
             access: Access::ReadOnly,
             propagation: Default::default(),
+            owners: Default::default(),
         },
         Mount {
             target: "/dev/shm".into(),
             source: MountSource::Tmpfs { size_bytes: Some(4096) },
             access: Access::ReadWrite,
             propagation: Default::default(),
+            owners: Default::default(),
         },
     ];
     spec.resources = Resources {
@@ -142,6 +150,70 @@ fn a_privileged_container_is_not_confined() {
     assert!(rules.len() == 1 && rules[0].allow() && rules[0].typ().is_none());
     let sets = spec.process().as_ref().and_then(|process| process.capabilities().clone()).expect("sets");
     assert_eq!(sets.permitted().as_ref().expect("a set").len(), 41);
+}
+
+/// A pod with a user namespace of `size` ids.
+fn mapped_pod(size: u32) -> PodNamespaces {
+    let ids = IdMappings::both([IdMapping { container: 0, host: 100_000, size }]);
+    PodNamespaces { user: Some("/proc/7/fd/13".into()), ids: Some(ids), ..pod() }
+}
+
+#[test]
+fn in_a_user_namespace_ids_and_mounts_are_mapped() {
+    let kept = Mount { owners: Owners::Host, ..Mount::bind("/srv", "/kept", Access::ReadOnly) };
+    let record =
+        container(|spec| spec.mounts = vec![Mount::bind("/srv", "/data", Access::ReadWrite), kept.clone()]);
+    let made = json(&spec_in(&mapped_pod(65_536), &host(), &record).expect("good"));
+    let mapping = serde_json::json!([{ "containerID": 0, "hostID": 100_000, "size": 65_536 }]);
+    assert_eq!((&made["linux"]["uidMappings"], &made["linux"]["gidMappings"]), (&mapping, &mapping));
+    let namespaces = made["linux"]["namespaces"].as_array().expect("a list");
+    assert!(namespaces.contains(&serde_json::json!({ "type": "user", "path": "/proc/7/fd/13" })));
+    let options = |made: &Value, target: &str| {
+        let mounts = made["mounts"].as_array().expect("a list");
+        mounts.iter().find(|mount| mount["destination"] == target).expect("mounted")["options"].clone()
+    };
+    assert_eq!(options(&made, "/data"), serde_json::json!(["rbind", "rprivate", "rw", "ridmap"]));
+    assert_eq!(options(&made, "/kept"), serde_json::json!(["rbind", "rprivate", "ro", "rro"]));
+    let has_group =
+        |made: &Value| options(made, "/dev/pts").as_array().expect("a list").contains(&"gid=5".into());
+    assert!(has_group(&made));
+    let made = json(&spec_in(&mapped_pod(5), &host(), &record).expect("good"));
+    assert!(!has_group(&made), "there is no group 5");
+    let shared = container(|spec| {
+        spec.mounts =
+            vec![Mount { propagation: Propagation::Shared, ..Mount::bind("/srv", "/a", Access::ReadWrite) }];
+    });
+    let refused = spec_in(&mapped_pod(10), &host(), &shared).expect_err("it would mount on the host");
+    assert!(refused.to_string().starts_with("mounts[0].propagation"), "{refused}");
+}
+
+/// The root of a user namespace who may use any device is root on the host, by a node that an image brings.
+#[test]
+fn in_a_user_namespace_a_privileged_container_gets_no_devices_but_those_it_names() {
+    let mut host = host();
+    let node = |path: &str, gid: u32| {
+        let mut node = oci_spec::runtime::LinuxDevice::default();
+        node.set_path(path.into()).set_uid(Some(100_007)).set_gid(Some(gid));
+        node
+    };
+    host.devices = vec![node("/dev/sda", 0)];
+    host.named_devices = vec![node("/dev/fuse", 100_008), node("/dev/dri", 44)];
+    let record = container(|spec| {
+        spec.security.privilege = Privilege::Privileged;
+        let device = |path: &str| mainstay_messages::spec::Device {
+            path: path.into(),
+            target: None,
+            access: "rw".into(),
+        };
+        spec.devices = vec![device("/dev/fuse"), device("/dev/dri")];
+    });
+    let spec = spec_in(&mapped_pod(65_536), &host, &record).expect("good");
+    let linux = spec.linux().as_ref().expect("linux");
+    let devices = linux.devices().as_deref().expect("devices");
+    let owners: Vec<_> = devices.iter().map(|device| (device.uid(), device.gid())).collect();
+    assert_eq!(owners, [(Some(7), Some(8)), (None, None)], "an owner that is not mapped is the host's");
+    let rules = linux.resources().as_ref().and_then(|r| r.devices().clone()).expect("rules");
+    assert!(!rules.iter().any(|rule| rule.allow() && rule.typ().is_none()), "not all of them");
 }
 
 #[test]

@@ -27,6 +27,7 @@ use crate::oci::{self, PodNamespaces, Surroundings};
 use crate::saga::{Progress, Saga, Step};
 use crate::shim::Shim;
 use crate::state::Begun;
+use crate::user_namespaces;
 
 /// See the module.
 pub(crate) static CREATE_CONTAINER: Saga<Creation, Remains> = Saga {
@@ -163,6 +164,9 @@ async fn make_bundle(creation: &Creation) -> Result<()> {
     let other_pid = creation.other_pid.as_ref().map(PidNamespace::path);
     let work = move |machine: &Machine| {
         let mut host = machine.host.clone();
+        if namespaces.ids.is_some() && record.spec.rootfs.has_layer() {
+            user_namespaces::check_layers(machine.host.kernel)?;
+        }
         if record.spec.security.privilege == Privilege::Privileged {
             host.devices = device_nodes(Path::new(DEV));
         }
@@ -190,8 +194,8 @@ async fn make_bundle(creation: &Creation) -> Result<()> {
 
 async fn make_layer(creation: &Creation) -> Result<()> {
     let what = format!("the making of a layer for container {}", creation.record.id);
-    let record = creation.record.clone();
-    let work = move |machine: &Machine| files::make_layer(&machine.directories, &record);
+    let (record, ids) = (creation.record.clone(), creation.namespaces.ids.clone());
+    let work = move |machine: &Machine| files::make_layer(&machine.directories, &record, ids.as_ref());
     let root = creation.remains.turn.blocking(what, work).await?;
     creation.root.replace(Some(root));
     Ok(())

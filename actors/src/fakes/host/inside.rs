@@ -361,7 +361,7 @@ impl Inner {
         };
         let shim = || Shim { process: process.clone(), tasks: BTreeMap::new() };
         self.shims.entry(id).or_insert_with(shim);
-        ShimRecord { process, socket: "/shim.sock".into(), protocol: 1 }
+        ShimRecord { process, socket: "/shim.sock".into(), protocol: 1, ids: None }
     }
 }
 

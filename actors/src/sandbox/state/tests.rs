@@ -85,7 +85,7 @@ fn spec() -> SandboxSpec {
 
 fn shim() -> ShimRecord {
     let process = ProcessIdentity { pid: 9, start_ticks: 1, boot_id: "b".to_owned() };
-    ShimRecord { process, socket: "/s".into(), protocol: 1 }
+    ShimRecord { process, socket: "/s".into(), protocol: 1, ids: None }
 }
 
 fn container(number: u8) -> ContainerId {

@@ -7,7 +7,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use mainstay_messages::admin::Reference;
 use mainstay_messages::spec::{
-    Device, DeviceRule, HostEntry, HugepageLimit, Mount, NewPrivileges, Rlimit, Seccomp,
+    Device, DeviceRule, HostEntry, HugepageLimit, IdMapping, Mount, NewPrivileges, Rlimit, Seccomp,
+    UserNamespace,
 };
 use mainstay_messages::{Name, Signal};
 
@@ -20,6 +21,7 @@ Examples:
   mainstay run -- sh -c 'echo hello; exit 3'
   mainstay run -it --memory 64m --network host -- bash
   mainstay run -d --name web -v /srv/www:/www:ro -- busybox httpd -f -h /www
+  mainstay run --userns auto --rootfs /srv/image -- id
 
 Without a daemon that answers, the container runs inside this command, and nothing is left of it at the end.
 
@@ -148,6 +150,33 @@ pub struct SandboxArguments {
     /// Whose processes are seen: its own, those of the whole pod, or the host's
     #[arg(long, value_enum, value_name = "container|pod|host", hide_possible_values = true)]
     pub pid: Option<PidName>,
+    /// The user namespace: the host's; one with ids that no other pod has; or one with these ids of users and groups, each
+    /// range as CONTAINER:HOST:SIZE, separated by commas
+    #[arg(
+        long,
+        value_name = "host|auto|CONTAINER:HOST:SIZE",
+        value_parser = parse::user_namespace,
+        help_heading = "Ids"
+    )]
+    pub userns: Option<UserNamespace>,
+    /// A range of ids of users, in a user namespace; of groups, too, without --gidmap
+    #[arg(
+        long,
+        value_name = "CONTAINER:HOST:SIZE",
+        value_parser = parse::id_mapping,
+        conflicts_with = "userns",
+        help_heading = "Ids"
+    )]
+    pub uidmap: Vec<IdMapping>,
+    /// A range of ids of groups; of users, too, without --uidmap
+    #[arg(
+        long,
+        value_name = "CONTAINER:HOST:SIZE",
+        value_parser = parse::id_mapping,
+        conflicts_with = "userns",
+        help_heading = "Ids"
+    )]
+    pub gidmap: Vec<IdMapping>,
     /// A kernel parameter of its network or IPC
     #[arg(long = "sysctl", value_name = "NAME=VALUE", value_parser = parse::sysctl)]
     pub sysctls: Vec<(String, String)>,
@@ -278,13 +307,14 @@ pub struct FileArguments {
     /// A directory as root, changes kept apart and dropped at the end; the host's root when not given
     #[arg(long, value_name = "DIR", help_heading = "Files")]
     pub rootfs: Option<PathBuf>,
-    /// A directory as root, used as it is: changes stay in it
+    /// A directory as root, used as it is: changes stay in it, and what is made for mounts, as proc and dev
     #[arg(long, value_name = "DIR", conflicts_with = "rootfs", help_heading = "Files")]
     pub rootfs_rw: Option<PathBuf>,
     /// The root cannot be written to
     #[arg(long, help_heading = "Files")]
     pub read_only: bool,
-    /// A file or directory of the host to mount; options: ro, private, slave, shared
+    /// A file or directory of the host to mount; options: ro, private, slave, shared, noidmap (with --userns: its files keep
+    /// the host's owners)
     #[arg(
         short = 'v',
         long = "volume",

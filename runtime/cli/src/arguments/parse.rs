@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use mainstay_messages::Timestamp;
-use mainstay_messages::spec::{Access, Mount, Propagation, RLIMIT_NAMES, Rlimit};
+use mainstay_messages::spec::{Access, Mount, Owners, Propagation, RLIMIT_NAMES, Rlimit};
 
 mod settings;
 
@@ -194,8 +194,8 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
 /// `shared`. A relative source is made absolute by the caller.
 pub fn volume(text: &str) -> Result<Mount, String> {
     let expected = || {
-        "expected SOURCE:TARGET or SOURCE:TARGET:OPTIONS with ro, rw, private, slave or shared, as in \
-         /srv/data:/data:ro"
+        "expected SOURCE:TARGET or SOURCE:TARGET:OPTIONS with ro, rw, private, slave, shared, idmap or noidmap, \
+         as in /srv/data:/data:ro"
             .to_owned()
     };
     let parts: Vec<&str> = text.split(':').collect();
@@ -215,6 +215,8 @@ pub fn volume(text: &str) -> Result<Mount, String> {
             "private" | "rprivate" => mount.propagation = Propagation::Private,
             "slave" | "rslave" => mount.propagation = Propagation::Slave,
             "shared" | "rshared" => mount.propagation = Propagation::Shared,
+            "idmap" => mount.owners = Owners::Mapped,
+            "noidmap" => mount.owners = Owners::Host,
             _ => return Err(expected()),
         }
     }

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mainstay_messages::spec::{
-    Access, BlockDeviceLimit, BlockIo, Mount, MountSource, NameLookup, Network, PidMode, Privilege,
-    ProcessSpec, Resources, Rootfs, Seccomp, Security, Stdin, SupplementaryGroups, Terminal, WindowSize,
+    Access, BlockDeviceLimit, BlockIo, IdMapping, IdMappings, Mount, MountSource, NameLookup, Network,
+    PidMode, Privilege, ProcessSpec, Resources, Rootfs, Seccomp, Security, Stdin, SupplementaryGroups,
+    Terminal, UserNamespace, WindowSize,
 };
 use mainstay_messages::{ContainerSpec, ExecSpec, Name, SandboxSpec};
 
@@ -89,7 +90,20 @@ impl SandboxArguments {
                 options: self.dns_option.clone(),
                 hosts: self.add_host.clone(),
             },
+            user_namespace: self.user_namespace(),
             ..SandboxSpec::new(name)
+        }
+    }
+
+    fn user_namespace(&self) -> UserNamespace {
+        let (uids, gids) = (&self.uidmap, &self.gidmap);
+        let other = |own: &Vec<IdMapping>, other: &Vec<IdMapping>| {
+            if own.is_empty() { other.clone() } else { own.clone() }
+        };
+        match &self.userns {
+            Some(namespace) => namespace.clone(),
+            None if uids.is_empty() && gids.is_empty() => UserNamespace::Host,
+            None => UserNamespace::Mapped(IdMappings { uids: other(uids, gids), gids: other(gids, uids) }),
         }
     }
 }

@@ -3,8 +3,9 @@
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 use mainstay_messages::spec::{
-    Access, BlockDeviceLimit, Device, HostEntry, HugepageLimit, MountSource, NameLookup, Network,
-    NewPrivileges, PidMode, Privilege, Rootfs, Seccomp, Stdin, SupplementaryGroups, Terminal, WindowSize,
+    Access, BlockDeviceLimit, Device, HostEntry, HugepageLimit, IdMapping, IdMappings, Mount, MountSource,
+    NameLookup, Network, NewPrivileges, Owners, PidMode, Privilege, Rootfs, Seccomp, Stdin,
+    SupplementaryGroups, Terminal, UserNamespace, WindowSize,
 };
 use mainstay_messages::{ContainerSpec, ExecSpec, SandboxSpec};
 use rstest::rstest;
@@ -90,14 +91,20 @@ fn the_command_tree_is_sound() {
             source: MountSource::Tmpfs { size_bytes: Some(1 << 20) },
             access: Access::ReadWrite,
             propagation: Default::default(),
+            owners: Default::default(),
         },
         mainstay_messages::spec::Mount {
             target: "/data".into(),
             source: MountSource::Bind { path: "/here/data".into() },
             access: Access::ReadOnly,
             propagation: Default::default(),
+            owners: Default::default(),
         },
     ];
+}))]
+#[case("-v /a:/b:ro,noidmap -v /a:/c:idmap cmd", expected(|s| {
+    let kept = Mount { owners: Owners::Host, ..Mount::bind("/a", "/b", Access::ReadOnly) };
+    s.mounts = vec![kept, Mount::bind("/a", "/c", Access::ReadWrite)];
 }))]
 #[case("--privileged --cap-add net_admin --cap-drop ALL cmd", expected(|s| {
     s.security.privilege = Privilege::Privileged;
@@ -150,6 +157,24 @@ fn run_makes_a_pod_of_its_own(
 ) {
     let hostname = hostname.map(Into::into);
     assert_eq!(run_specs(line).1, SandboxSpec { network, pid, hostname, ..SandboxSpec::new(name()) });
+}
+
+#[rstest]
+#[case("cmd", UserNamespace::Host)]
+#[case("--userns host cmd", UserNamespace::Host)]
+#[case("--userns auto cmd", UserNamespace::Auto)]
+#[case("--userns 0:5:6 cmd", UserNamespace::Mapped(IdMappings::both([range(0, 5, 6)])))]
+#[case("--uidmap 0:5:6 cmd", UserNamespace::Mapped(IdMappings::both([range(0, 5, 6)])))]
+#[case("--gidmap 0:5:6 --gidmap 6:20:1 cmd", UserNamespace::Mapped(IdMappings::both([range(0, 5, 6), range(6, 20, 1)])))]
+#[case("--gidmap 0:5:6 --uidmap 0:9:1 cmd", UserNamespace::Mapped(IdMappings { uids: vec![range(0, 9, 1)], gids: vec![range(0, 5, 6)] }))]
+fn run_says_whose_ids_the_pod_has(#[case] line: &str, #[case] namespace: UserNamespace) {
+    let spec = run_specs(line).1;
+    assert_eq!(spec.check(), Ok(()));
+    assert_eq!(spec.user_namespace, namespace);
+}
+
+fn range(container: u32, host: u32, size: u32) -> IdMapping {
+    IdMapping { container, host, size }
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn pod() -> SandboxSnapshot {
         SandboxRecord::intent(pod_id(), SandboxSpec::new("web".parse().expect("a name")), Timestamp(1));
     record.phase = SandboxPhase::Ready;
     let socket = directories().shim_socket(&record.id);
-    record.shim = Some(ShimRecord { process: process(SHIM_PID), socket, protocol: 1 });
+    record.shim = Some(ShimRecord { process: process(SHIM_PID), socket, protocol: 1, ids: None });
     SandboxSnapshot { record, activity: None }
 }
 

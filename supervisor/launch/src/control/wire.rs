@@ -27,6 +27,7 @@ mod tag {
     pub(super) const TARGET_GONE: u8 = 5;
     pub(super) const INTERNAL: u8 = 6;
     pub(super) const CHILD_GONE: u8 = 7;
+    pub(super) const MACHINE: u8 = 8;
 }
 
 mod fault {
@@ -62,6 +63,7 @@ pub(super) fn failed(error: &LaunchError) -> Vec<u8> {
     match error {
         LaunchError::Spec { field, problem } => two(&mut frame, tag::SPEC, field, problem),
         LaunchError::Unsupported { field, value } => two(&mut frame, tag::UNSUPPORTED, field, value),
+        LaunchError::Machine { field, reason } => two(&mut frame, tag::MACHINE, field, reason),
         LaunchError::User { user, problem } => two(&mut frame, tag::USER, user, problem),
         LaunchError::Command { program, fault } => {
             let (kind, searched) = match fault {
@@ -157,6 +159,7 @@ fn decode_error(reader: &mut Reader<'_>) -> Option<LaunchError> {
     Some(match reader.byte()? {
         tag::SPEC => LaunchError::Spec { field: reader.text()?, problem: reader.text()? },
         tag::UNSUPPORTED => LaunchError::Unsupported { field: reader.text()?, value: reader.text()? },
+        tag::MACHINE => LaunchError::Machine { field: reader.text()?, reason: reader.text()? },
         tag::USER => LaunchError::User { user: reader.text()?, problem: reader.text()? },
         tag::COMMAND => {
             let program = reader.text()?;

@@ -98,12 +98,14 @@ pub(crate) struct MountOptions {
     /// Flags of the file system: `sync`, `dirsync`, `lazytime`, `mand`.
     pub(crate) file_system: MountFlags,
     pub(crate) propagation: Option<Propagation>,
+    /// Whether files belong to the container's ids of their owners' numbers, and how far down.
+    pub(crate) map_ids: Option<Depth>,
     /// Words for the file system, joined by commas.
     pub(crate) data: String,
 }
 
 /// Words that the OCI spec knows and this launcher does not do.
-const UNSUPPORTED: [&str; 4] = ["remount", "tmpcopyup", "idmap", "ridmap"];
+const UNSUPPORTED: [&str; 2] = ["remount", "tmpcopyup"];
 
 impl MountOptions {
     /// Reads the options; the error is the word that is not supported.
@@ -114,6 +116,7 @@ impl MountOptions {
             tree: AttrChange::default(),
             file_system: MountFlags::empty(),
             propagation: None,
+            map_ids: None,
             data: String::new(),
         };
         for word in words {
@@ -131,6 +134,8 @@ impl MountOptions {
             "" | "defaults" => {}
             "bind" => self.bind = Bind::Single,
             "rbind" => self.bind = Bind::Recursive,
+            "idmap" => self.map_ids = Some(Depth::Top),
+            "ridmap" => self.map_ids = Some(Depth::Recursive),
             "sync" => self.file_system |= MountFlags::SYNCHRONOUS,
             "async" => self.file_system -= MountFlags::SYNCHRONOUS,
             "dirsync" => self.file_system |= MountFlags::DIRSYNC,

@@ -8,16 +8,21 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use oci_spec::runtime::Mount;
 
 use super::clone_tree;
-use super::options::{Bind, MountOptions};
-use crate::error::{Context, Result, Step};
+use super::options::{Bind, MountOptions, attr};
+use crate::error::{Context, Result, Step, invalid, machine, unsupported};
 use crate::namespaces::MountNamespaceVisit;
 use crate::rootfs::RootMount;
+use crate::syscall::{Depth, mount_map_ids, mount_setattr};
+use crate::user_namespace::UserNamespace;
+
+/// What the root is called in errors.
+const ROOT: &str = "root";
 
 /// Where the sources of the root and of bind mounts are looked up.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +82,45 @@ impl SourceTrees {
         Ok(trees)
     }
 
+    /// Copies from the caller's mount name space what the host has not given, and gives the root, and each mount that asks for
+    /// it, to the ids of a user name space: files appear as owned by the container's ids of their owners' numbers. For a
+    /// container in a user name space, whose own root may neither look there nor do this.
+    pub(crate) fn map(
+        &mut self,
+        root: &RootMount,
+        bundle: &Path,
+        mounts: &[Mount],
+        user: &UserNamespace<'_>,
+    ) -> Result<()> {
+        for (wanted, path, bind) in root_sources(root) {
+            let tree = self.take(&wanted).map_or_else(|| copy(&bundle.join(path), bind, ROOT), Ok)?;
+            // What the container writes is its ids' own already.
+            if !matches!(wanted, Wanted::Writable) {
+                map_ids(&tree, Depth::Recursive, user, ROOT, path)?;
+            }
+            self.keep(wanted, tree);
+        }
+        for (index, mount) in mounts.iter().enumerate() {
+            let Some((wanted, path, bind)) = bind_source((index, mount)) else { continue };
+            let field = format!("mounts[{index}] ({:?})", mount.destination());
+            let tree = self.take(&wanted).map_or_else(|| copy(&bundle.join(path), bind, &field), Ok)?;
+            if let Some(depth) = mapping_of(mount, user, &field)? {
+                map_ids(&tree, depth, user, &field, path)?;
+            }
+            self.keep(wanted, tree);
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, wanted: &Wanted) -> Option<OwnedFd> {
+        match wanted {
+            Wanted::Mount(index) => self.mounts.remove(index),
+            Wanted::Layer(index) => self.layers.remove(index),
+            Wanted::Root => self.root.take(),
+            Wanted::Writable => self.writable.take(),
+        }
+    }
+
     fn keep(&mut self, wanted: Wanted, tree: OwnedFd) {
         match wanted {
             Wanted::Mount(index) => drop(self.mounts.insert(index, tree)),
@@ -104,6 +148,44 @@ impl SourceTrees {
     /// That of the directory of the writable layer.
     pub(crate) fn writable(&self) -> io::Result<Option<OwnedFd>> {
         copied(self.writable.as_ref())
+    }
+}
+
+fn copy(path: &Path, bind: Bind, field: &str) -> Result<OwnedFd> {
+    match clone_tree(path, bind) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(invalid(field, format!("source {path:?} does not exist")))
+        }
+        result => result.context(Step::Mounts, || format!("{field}: source {path:?}")),
+    }
+}
+
+/// Whether a mount asks for the container's owners, and how far down.
+fn mapping_of(mount: &Mount, user: &UserNamespace<'_>, field: &str) -> Result<Option<Depth>> {
+    let options = MountOptions::parse(mount.options().as_deref().unwrap_or_default());
+    let asked = options.ok().and_then(|options| options.map_ids);
+    match (mount.uid_mappings(), mount.gid_mappings()) {
+        (None, None) => Ok(asked),
+        (Some(uids), Some(gids)) if user.ids.is(uids, gids) => Ok(Some(asked.unwrap_or(Depth::Top))),
+        _ => Err(unsupported(field, "a mount with uidMappings or gidMappings other than the container's")),
+    }
+}
+
+fn map_ids(tree: &OwnedFd, depth: Depth, user: &UserNamespace<'_>, field: &str, path: &Path) -> Result<()> {
+    // A device node on the host's disk would be the container's root's own.
+    let map = || {
+        mount_map_ids(tree.as_fd(), depth, user.as_fd())?;
+        mount_setattr(tree.as_fd(), depth, attr::NODEV, 0, 0)
+    };
+    match map() {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EPERM | libc::ENOSYS)) => {
+            let hint = if field == ROOT { "" } else { "; with noidmap its files keep the host's owners" };
+            let reason = format!(
+                "{path:?} cannot be id-mapped: its file system, or one that is mounted below it, does not take that on this kernel ({error}){hint}"
+            );
+            Err(machine(field, reason))
+        }
+        result => result.context(Step::Mounts, || format!("{field}: id-mapping {path:?}")),
     }
 }
 

@@ -14,6 +14,7 @@ mod confinement;
 mod execs;
 mod files;
 mod pods;
+mod user_namespaces;
 mod users;
 mod world;
 
@@ -35,7 +36,15 @@ fn main() -> ExitCode {
     }
     world::live_like_the_shim();
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let all = [commands::CASES, files::CASES, users::CASES, confinement::CASES, execs::CASES, pods::CASES];
+    let all = [
+        commands::CASES,
+        files::CASES,
+        users::CASES,
+        confinement::CASES,
+        execs::CASES,
+        pods::CASES,
+        user_namespaces::CASES,
+    ];
     let mut failed = Vec::new();
     let mut count = 0;
     for (name, case) in all.into_iter().flatten() {

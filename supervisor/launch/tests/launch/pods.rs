@@ -21,6 +21,7 @@ fn request(sysctl: &HashMap<String, String>) -> PodNamespaceRequest<'_> {
         uts: PodNamespace::New,
         hostname: Some("pod"),
         pid: PodPid::PerContainer,
+        user: None,
         sysctl,
         cgroup: CgroupEntry::default(),
     }

@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use mainstay_messages::spec::{Device, DeviceKind, DeviceRule, HostEntry, HugepageLimit, UNLIMITED};
+use mainstay_messages::spec::{
+    Device, DeviceKind, DeviceRule, HostEntry, HugepageLimit, IdMapping, IdMappings, UNLIMITED, UserNamespace,
+};
 
 use super::size;
 
@@ -141,6 +143,28 @@ pub fn host(text: &str) -> Result<HostEntry, String> {
     Ok(HostEntry { name: name.to_owned(), address })
 }
 
+/// `host`, `auto`, or ranges of ids for users and groups, as in `0:100000:65536`.
+pub fn user_namespace(text: &str) -> Result<UserNamespace, String> {
+    match text {
+        "host" => Ok(UserNamespace::Host),
+        "auto" => Ok(UserNamespace::Auto),
+        _ => {
+            let ranges = text.split(',').map(id_mapping).collect::<Result<Vec<_>, _>>();
+            let ranges = ranges.map_err(|error| error.replacen("expected", "expected host, auto or", 1))?;
+            Ok(UserNamespace::Mapped(IdMappings::both(ranges)))
+        }
+    }
+}
+
+/// `CONTAINER:HOST:SIZE`, as in `0:100000:65536`.
+pub fn id_mapping(text: &str) -> Result<IdMapping, String> {
+    let numbers = text.split(':').map(|number| number.parse().ok()).collect::<Option<Vec<u32>>>();
+    match numbers.as_deref() {
+        Some([container, host, size]) => Ok(IdMapping { container: *container, host: *host, size: *size }),
+        _ => Err("expected CONTAINER:HOST:SIZE, as in 0:100000:65536".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
@@ -191,6 +215,20 @@ mod tests {
         assert_eq!(host("db:[fd00::7]"), Ok(entry("fd00::7")));
         for bad in ["db", ":10.0.0.7", "db:10.0.0", "db:"] {
             assert!(host(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn reads_user_namespaces() {
+        let range = |container, host, size| IdMapping { container, host, size };
+        assert_eq!(user_namespace("host"), Ok(UserNamespace::Host));
+        assert_eq!(user_namespace("auto"), Ok(UserNamespace::Auto));
+        let both = IdMappings::both([range(0, 100_000, 65_536), range(65_536, 7, 1)]);
+        assert_eq!(user_namespace("0:100000:65536,65536:7:1"), Ok(UserNamespace::Mapped(both)));
+        assert_eq!(id_mapping("1:2:3"), Ok(range(1, 2, 3)));
+        for bad in ["", "0", "0:1", "0:1:2:3", "a:1:2", "0:-1:2", "0:1:4294967296", "0:1:2,", "keep-id"] {
+            let error = user_namespace(bad).expect_err(bad);
+            assert!(error.starts_with("expected host, auto or CONTAINER:HOST:SIZE"), "{error}");
         }
     }
 
