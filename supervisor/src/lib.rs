@@ -24,6 +24,7 @@
 //! | `saga`, [`faults`] | steps with what undoes them, and where tests strike |
 //! | `launch`, `adopt`, `stop`, `task` | what is done with a shim, command by command |
 //! | `shim`, `exits`, `link`, `watch` | one shim: its life, its exits, its connection, its process |
+//! | `witness` | what became of a container whose shim does not speak for it |
 //! | `spawn`, `zygote`, `files`, `cgroup`, `disks`, `peers`, `machine` | the work on the machine that blocks |
 //!
 //! Never: knows the store, the other actors, or CRI.
@@ -55,6 +56,7 @@ mod stop;
 pub mod supervisor;
 mod task;
 mod watch;
+mod witness;
 mod zygote;
 
 pub use exits::{EXIT_QUESTION_MS, RECEIPTS_GATHERED_MS, RECONNECT_MAX_MS, RECONNECT_MIN_MS};

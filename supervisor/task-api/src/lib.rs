@@ -1,7 +1,7 @@
 //! What is spoken with a shim.
 //!
 //! Owns: containerd's Task API in both of its versions ([`task`], [`task_v2`], [`task_v3`]), Mainstay's
-//! extension of it ([`extension`]), the protocol of the stream socket ([`streams`]), and the conversions
+//! extension of it ([`extension`]) and its versions, the protocol of the stream socket ([`streams`]), and the conversions
 //! between these and the types of `mainstay-messages` ([`convert`]). Both ends use it: the shim serves, the
 //! supervisor calls.
 //!
@@ -9,6 +9,7 @@
 //! open is in README.md; the bytes of the stream socket are in STREAMS.md.
 
 pub mod convert;
+mod protocol;
 pub mod streams;
 
 // Written by build.rs from the files in `proto/`, whose comments are the documentation.
@@ -30,9 +31,8 @@ pub use generated::task_ttrpc as task_v2;
 pub use generated::task_v3_ttrpc as task_v3;
 pub use protobuf::well_known_types;
 pub use protobuf::{Enum, EnumOrUnknown, Message, MessageField};
+pub use protocol::{EXTENSION_PROTOCOL, EXTENSION_PROTOCOL_OLDEST, NoCommonProtocol, Spoken};
 
-/// The number in [`extension::InfoResponse`]: raised when an older supervisor would misunderstand the shim.
-pub const EXTENSION_PROTOCOL: u32 = 1;
 /// The name on the wire of the Task service, version 2.
 pub const TASK_V2_SERVICE: &str = "containerd.task.v2.Task";
 /// The name on the wire of the Task service, version 3.
