@@ -37,6 +37,10 @@ pub use protocol::{EXTENSION_PROTOCOL, EXTENSION_PROTOCOL_OLDEST, NoCommonProtoc
 pub const TASK_V2_SERVICE: &str = "containerd.task.v2.Task";
 /// The name on the wire of the Task service, version 3.
 pub const TASK_V3_SERVICE: &str = "containerd.task.v3.Task";
+/// What `stdout` of an exec begins with that says how long its output waits for a client, in milliseconds.
+pub const EXEC_OUTPUT_HOLD: &str = "stream://hold/";
+/// The longest such time, in milliseconds: a day.
+pub const EXEC_OUTPUT_HOLD_MAX_MS: u64 = 86_400_000;
 /// The type of the `Any` that holds the OCI process of an exec, as JSON.
 pub const PROCESS_TYPE_URL: &str = "types.containerd.io/opencontainers/runtime-spec/1/Process";
 /// The type of the `Any` that holds the OCI resources of an update, as JSON.
