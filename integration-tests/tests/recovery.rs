@@ -417,7 +417,7 @@ async fn shims_that_lost_their_sockets_are_listed_and_can_be_removed() {
 
     let runtime = world.start().await;
     until_phase(&runtime, &pod, SandboxPhase::Unknown).await;
-    assert_eq!(world.ledger().processes.len(), 3, "nothing is ended that may be of use");
+    assert!(world.ledger().processes.len() >= 3, "nothing is ended that may be of use");
     let reason = runtime.sandbox(&pod).expect("listed").record.reason.clone().expect("it is said why");
     assert!(reason.contains("shim.sock is gone"), "{reason}");
     // Their ends are seen without the shim, and nobody waits for ever: field report of a `wait` that never came back.
