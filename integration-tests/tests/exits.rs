@@ -132,7 +132,7 @@ async fn pid_1_that_exits_amid_a_storm_of_execs_is_seen() {
     world.finish(runtime).await;
 }
 
-/// moby#43491, cd#3199: a killed shim left containers "running", or processes alive with nobody to watch them.
+/// Case 13 (moby#43491, cd#3199): a killed shim left containers "running", or processes alive with nobody to watch them.
 #[tokio::test]
 async fn a_killed_shim_ends_its_containers_and_says_so() {
     let world = world!();
@@ -163,7 +163,7 @@ async fn a_killed_shim_ends_its_containers_and_says_so() {
     world.finish(runtime).await;
 }
 
-/// cd#6771, cd#10515: an exit while the daemon was down became code 0 or 255, and the task could not be removed.
+/// Case 4 (cd#6771, cd#10515): an exit while the daemon was down became code 0 or 255, and the task could not be removed.
 #[tokio::test]
 async fn exits_while_nobody_was_there_keep_code_and_time() {
     let world = world!();

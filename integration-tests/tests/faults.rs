@@ -279,6 +279,7 @@ fn may_fail(point: &str) -> bool {
     !(point.starts_with("commit.") && point.ends_with(".after"))
 }
 
+/// Case 22 (crio#8790, crio#9097): a failure after the name was taken, or an undo that was given up, left it taken for ever.
 #[tokio::test]
 async fn every_point_may_fail() {
     let field = Battlefield::new(world!()).await;
@@ -292,13 +293,14 @@ async fn every_step_may_be_taken_twice() {
         .await;
 }
 
+/// Case 9 (cd#6860, cd#5015): the daemon died in the middle of a creation, and left a shim that nobody knew of.
 #[tokio::test]
 async fn the_daemon_may_be_killed_at_every_point() {
     let field = Battlefield::new(world!()).await;
     strike_everywhere(&field, "kill", |_| true).await;
 }
 
-/// cd#4604 and its many kin: a creation that hung outlived its caller, and every other attempt was told for hours that the
+/// Cases 20, 21 and 30 (cd#4604 and its many kin): a creation that hung outlived its caller, and every other attempt was told for hours that the
 /// name was reserved. Here whoever comes meanwhile joins it or is told what is going on, nobody else waits, and it works as
 /// soon as whatever hung goes on.
 #[tokio::test]

@@ -61,7 +61,7 @@ async fn joined_records_are_the_exact_bytes() {
     world.finish(runtime).await;
 }
 
-/// k8s#81132, moby PR#40920: lines were lost around a rotation.
+/// Case 40 (k8s#81132, moby PR#40920): lines were lost around a rotation.
 #[tokio::test]
 async fn rotation_loses_and_repeats_nothing() {
     let world = world!();
@@ -110,7 +110,7 @@ fn assert_in_order(directory: &Path) {
     assert!(expected > 0);
 }
 
-/// cd#9342: with the daemon down, chatty containers froze in write(2). And nothing that they say is lost.
+/// Case 38 (cd#9342): with the daemon down, chatty containers froze in write(2). And nothing that they say is lost.
 #[tokio::test]
 async fn a_container_writes_on_while_nobody_is_there() {
     let world = world!();

@@ -87,6 +87,54 @@ async fn the_signal_is_the_requests_or_the_specs() {
     world.finish(runtime).await;
 }
 
+/// Stopping a container whose shim had been sent SIGSTOP failed after 10 s, although the container was dead: nobody was there
+/// to say how it had ended. The kernel is asked instead, and the real end is told, once.
+#[tokio::test]
+async fn a_container_of_a_stopped_shim_can_be_stopped() {
+    let world = world!();
+    let runtime = world.start().await;
+    let pod = runtime.pod("p").await;
+    let killed = runtime.started(&pod, "killed", DEAF).await;
+    let ended =
+        runtime.started(&pod, "ended", "trap 'exit 17' TERM; echo ready; while :; do sleep 0.1; done").await;
+    ready(&runtime, &killed).await;
+    ready(&runtime, &ended).await;
+    let shim = runtime.sandbox(&pod).expect("listed").record.shim.clone().expect("a shim").process.pid;
+    let signal = |pid: u32, signal| {
+        let pid = rustix::process::Pid::from_raw(pid.cast_signed()).expect("a process id");
+        rustix::process::kill_process(pid, signal).expect("it is there");
+    };
+    signal(shim, rustix::process::Signal::STOP);
+    let init = runtime.container(&ended).expect("listed").record.process.clone().expect("it runs").pid;
+    signal(init, rustix::process::Signal::TERM);
+    wait::until("it has ended", || {
+        let stat = std::fs::read_to_string(format!("/proc/{init}/stat")).expect("a zombie");
+        stat.contains(") Z ").then_some(())
+    })
+    .await;
+    for (container, code) in [(&killed, 137), (&ended, 17)] {
+        let stopped = wait::finish("it is stopped", runtime.stop_container(container, grace(0))).await;
+        stopped.expect("stopped");
+        assert_eq!(runtime.exit_of(container).await.code(), code);
+    }
+    signal(shim, rustix::process::Signal::CONT);
+    for container in [&killed, &ended] {
+        wait::until_async("it is removed", async || {
+            runtime.remove_container(container, mainstay::IfRunning::Refuse).await.is_ok()
+        })
+        .await;
+    }
+    let mut exits = 0;
+    let options =
+        mainstay::EventOptions { after: mainstay::Seq(0), follow: mainstay::Follow::No, subject: None };
+    let mut events = runtime.events(options);
+    while let Some(event) = events.next_event().await.expect("the journal is read") {
+        exits += u32::from(matches!(event.what, mainstay::What::ContainerExited { .. }));
+    }
+    assert_eq!(exits, 2, "each end is told once, whoever saw it");
+    world.finish(runtime).await;
+}
+
 /// Case 28: stopping a process that ends at that very moment failed with "process already finished".
 #[tokio::test]
 async fn stopping_what_ends_by_itself_is_never_an_error() {

@@ -130,7 +130,7 @@ pub enum Repair {
 pub enum Remedy {
     /// It is ended and removed.
     Remove(Leak),
-    /// Its shim is asked how it ended, and that is written down.
+    /// Its shim is asked how it ended, or the kernel where the shim does not answer, and that is written down.
     SettleExit {
         /// The pod.
         sandbox: SandboxId,

@@ -64,6 +64,8 @@ pub enum UnknownReason {
     NotKnownToShim,
     /// The process was gone, or its shim was, when the runtime came back.
     LostWhileDown,
+    /// Its shim runs and cannot be reached, and the kernel had forgotten the process.
+    ShimOutOfReach,
 }
 
 /// The kernel's out-of-memory killer and this exit.
@@ -144,6 +146,7 @@ impl fmt::Display for UnknownReason {
             Self::HostRebooted => "the host was rebooted",
             Self::NotKnownToShim => "its shim does not know it",
             Self::LostWhileDown => "lost while the runtime was down",
+            Self::ShimOutOfReach => "its shim is out of reach",
         })
     }
 }

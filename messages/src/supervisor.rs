@@ -1,5 +1,6 @@
 //! Messages to the supervisor, which owns the shim processes.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use actix::Message;
@@ -31,6 +32,8 @@ pub struct AdoptShim {
     pub record: SandboxRecord,
     /// Its containers that have no exit in the store: those whose end is reported if the shim is gone.
     pub containers: Vec<ContainerId>,
+    /// The PID 1 of each of them, as far as the store knows it: for the case that the shim cannot tell.
+    pub processes: BTreeMap<ContainerId, ProcessIdentity>,
 }
 
 /// The answer to [`AdoptShim`].

@@ -127,6 +127,9 @@ impl System {
             ("actor_restarts", counters.restarts.get()),
             ("commits_failed", counters.failed_commits.get()),
             ("facts_lost", counters.lost_notes.get()),
+            ("store_commits", self.store.written().commits()),
+            ("store_transactions", self.store.written().transactions()),
+            ("store_write_us", self.store.written().write_us()),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into()

@@ -4,6 +4,7 @@
 //! became of the containers of one that is gone. Never: gives up a shim that runs and does not answer: it stays known
 //! and watched, and its calls fail soon until it answers again.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,19 +12,21 @@ use std::sync::Arc;
 use mainstay_messages::process::UnknownReason;
 use mainstay_messages::record::{SandboxRecord, ShimRecord};
 use mainstay_messages::supervisor::Adopted;
-use mainstay_messages::{ContainerId, Error, Result, SandboxId};
+use mainstay_messages::{ContainerId, Error, ProcessIdentity, Result, SandboxId};
 use mainstay_task_api::EXTENSION_PROTOCOL;
 
 use crate::facts::Facts;
 use crate::files;
 use crate::find::find_shim;
 use crate::identity;
+use crate::link::CallError;
 use crate::machine::{Machine, now};
 use crate::shim::{Shim, Stage, collect};
 use crate::state::Ledger;
 use crate::task;
 use crate::user_namespaces;
 use crate::watch::WatchedProcess;
+use crate::witness;
 
 /// Looks for the shim of a pod. None when it is gone: then what it left running is killed, and the ends of its containers
 /// begin to be reported.
@@ -52,8 +55,13 @@ pub(crate) async fn adopt(
     }
 }
 
-/// Asks a shim that runs for its tasks. What is being made is waited for: it is neither among them nor unknown.
-pub(crate) async fn ask(shim: &Rc<Shim>, containers: &[ContainerId]) -> Result<Adopted> {
+/// Asks a shim that runs for its tasks. What is being made is waited for: it is neither among them nor unknown. A shim that
+/// is out of reach is an error, but the ends of its containers are reported all the same.
+pub(crate) async fn ask(
+    shim: &Rc<Shim>,
+    containers: &[ContainerId],
+    processes: BTreeMap<ContainerId, ProcessIdentity>,
+) -> Result<Adopted> {
     shim.makings.over(containers, shim.machine.settings.timeouts.adopt_ms).await?;
     {
         let mut ledger = shim.ledger.borrow_mut();
@@ -61,8 +69,15 @@ pub(crate) async fn ask(shim: &Rc<Shim>, containers: &[ContainerId]) -> Result<A
             ledger.begun(task::process_key(container, None));
         }
     }
+    for (container, process) in processes {
+        shim.learned(&container, process);
+    }
     let tasks = match task::tasks(shim, shim.machine.settings.timeouts.adopt_ms).await {
         Ok(tasks) => tasks,
+        Err(error @ CallError::OutOfReach { .. }) if shim.is_alive() => {
+            witness::begin(shim);
+            return Err(error.into());
+        }
         Err(error) if shim.survived(&error).await => return Err(error.into()),
         Err(_) => {
             // It died meanwhile; its exits are reported as after any death.
@@ -78,8 +93,11 @@ pub(crate) async fn ask(shim: &Rc<Shim>, containers: &[ContainerId]) -> Result<A
             ledger.withdrawn(&process);
         }
     }
-    for (process, _) in &tasks {
+    for (process, task) in &tasks {
         ledger.begun(process.clone());
+        if let (None, Some(identity)) = (&process.exec, &task.process) {
+            shim.learned(&process.container, identity.clone());
+        }
     }
     Ok(Adopted::Running(
         tasks.into_iter().filter(|(process, _)| process.exec.is_none()).map(|(_, task)| task).collect(),

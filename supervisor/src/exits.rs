@@ -16,6 +16,7 @@ use mainstay_task_api::extension::{NextExitsRequest, NextExitsResponse, ProcessK
 use crate::link::{Call, CallError};
 use crate::shim::Shim;
 use crate::state::Announcement;
+use crate::witness;
 
 /// Time for one question, in milliseconds. The shim answers within 30 s, with or without exits.
 pub const EXIT_QUESTION_MS: u64 = 35_000;
@@ -59,6 +60,9 @@ pub(crate) async fn fetch(shim: Rc<Shim>) {
                 gather(&shim, &mut receipts).await;
             }
             Err(error) => {
+                if matches!(error, CallError::OutOfReach { .. }) {
+                    witness::begin(&shim);
+                }
                 tracing::debug!(sandbox = %shim.sandbox, ?error, pause_ms, "exits cannot be fetched now");
                 begin = Begin::FromTheStart;
                 tokio::time::sleep(Duration::from_millis(pause_ms)).await;

@@ -1,14 +1,17 @@
 //! Which process a number stands for (P10).
 //!
 //! Owns: reading a process's identity from `/proc`, and turning a recorded identity into a pidfd that
-//! surely is that process. Never: signals or waits for anything.
+//! surely is that process. Never: waits for anything.
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
+use std::process;
 
-use mainstay_messages::ProcessIdentity;
+use mainstay_messages::process::ExitStatus;
+use mainstay_messages::{ProcessIdentity, Signal};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -17,6 +20,14 @@ const START_TIME_AFTER_NAME: usize = 22 - 3;
 /// Field 4, counted in the same way.
 const PARENT_AFTER_NAME: usize = 4 - 3;
 
+/// Field 52, counted in the same way. The kernel shows it to those who may trace the process, and 0 to others.
+const EXIT_CODE_AFTER_NAME: usize = 52 - 3;
+/// `PIDFD_GET_INFO`, `PIDFD_INFO_EXIT` of <linux/pidfd.h>: kernels since 6.15 keep how a process ended for as long as
+/// somebody holds its pidfd.
+const PIDFD_GET_INFO: libc::c_ulong = 0xc040_ff0b;
+/// See [`PIDFD_GET_INFO`].
+const PIDFD_INFO_EXIT: u64 = 1 << 3;
+
 /// What has become of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -24,6 +35,17 @@ pub enum Fate {
     Runs,
     /// It has ended, whether it was reaped or not.
     Ended,
+}
+
+/// `struct pidfd_info` of <linux/pidfd.h>, its first version.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct PidfdInfo {
+    mask: u64,
+    cgroup_id: u64,
+    /// Numbers of the process, its parent, users and groups.
+    numbers: [u32; 11],
+    exit_code: i32,
 }
 
 /// The pid namespace of a process, held open. It cannot become that of a stranger while it is held.
@@ -80,6 +102,25 @@ pub fn open(identity: &ProcessIdentity) -> io::Result<Option<OwnedFd>> {
     }
 }
 
+/// Sends a signal to the process of a pidfd. One that has ended has got it.
+pub(crate) fn signal(pidfd: &OwnedFd, signal: Signal) -> io::Result<()> {
+    // SAFETY: plain system call; the null pointer asks for the information that kill(2) would send along.
+    let sent = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            pidfd.as_raw_fd(),
+            libc::c_int::from(signal.0),
+            std::ptr::null::<libc::siginfo_t>(),
+            0u32,
+        )
+    };
+    match (sent, io::Error::last_os_error()) {
+        (0, _) => Ok(()),
+        (_, error) if is_gone(&error) => Ok(()),
+        (_, error) => Err(error),
+    }
+}
+
 /// What has become of the process with this identity.
 pub fn fate(identity: &ProcessIdentity) -> io::Result<Fate> {
     if identity.boot_id != boot_id()? {
@@ -94,6 +135,43 @@ pub fn fate(identity: &ProcessIdentity) -> io::Result<Fate> {
     let state = after_name(&stat, 0).unwrap_or_default();
     let same = start_ticks(&stat) == Some(identity.start_ticks);
     Ok(if same && !matches!(state, "Z" | "X") { Fate::Runs } else { Fate::Ended })
+}
+
+/// How the process with this identity ended, if nobody has waited for it yet.
+pub(crate) fn end_of_zombie(identity: &ProcessIdentity) -> io::Result<Option<ExitStatus>> {
+    if identity.boot_id != boot_id()? {
+        return Ok(None);
+    }
+    let stat = match fs::read_to_string(format!("/proc/{}/stat", identity.pid)) {
+        Ok(stat) => stat,
+        Err(error) if is_gone(&error) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if start_ticks(&stat) != Some(identity.start_ticks) || after_name(&stat, 0) != Some("Z") {
+        return Ok(None);
+    }
+    Ok(after_name(&stat, EXIT_CODE_AFTER_NAME).and_then(|code| code.parse().ok()).and_then(status))
+}
+
+/// How the process of a pidfd ended, where the kernel still knows: somebody has waited for it.
+pub(crate) fn end_of_pidfd(pidfd: BorrowedFd<'_>) -> Option<ExitStatus> {
+    let mut info = PidfdInfo { mask: PIDFD_INFO_EXIT, ..PidfdInfo::default() };
+    // SAFETY: the argument is a structure of the size that is part of the request's number, and lives until the call
+    // returns.
+    let answer = unsafe { libc::ioctl(pidfd.as_raw_fd(), PIDFD_GET_INFO as _, &raw mut info) };
+    if answer != 0 || info.mask & PIDFD_INFO_EXIT == 0 {
+        return None;
+    }
+    status(info.exit_code)
+}
+
+/// A status as wait(2) has it.
+fn status(raw: i32) -> Option<ExitStatus> {
+    let status = process::ExitStatus::from_raw(raw);
+    let exited =
+        status.code().and_then(|code| u8::try_from(code).ok()).map(|code| ExitStatus::Exited { code });
+    let signal = || status.signal().and_then(|signal| u8::try_from(signal).ok());
+    exited.or_else(|| signal().map(|signal| ExitStatus::Signaled { signal }))
 }
 
 /// The parent of a process; none when it has ended.
@@ -128,6 +206,8 @@ fn after_name(stat: &str, field: usize) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
 
     #[test]
@@ -162,6 +242,31 @@ mod tests {
         assert_eq!(parent_of(child.id()), Some(std::process::id()));
         child.wait().expect("reaped");
         assert_eq!(fate(&identity).expect("readable"), Fate::Ended);
+    }
+
+    /// What a shim that hangs or is out of reach cannot tell, the kernel may: before anybody has waited for the process,
+    /// and on a kernel that keeps it for the holders of a pidfd also after that.
+    #[test]
+    fn the_kernel_tells_how_a_process_ended() {
+        let cases =
+            [("exit 7", ExitStatus::Exited { code: 7 }), ("kill -9 $$", ExitStatus::Signaled { signal: 9 })];
+        for (script, expected) in cases {
+            let mut child = std::process::Command::new("sh").args(["-c", script]).spawn().expect("started");
+            let identity = identity_of(child.id()).expect("not reaped yet");
+            let pidfd = open(&identity).expect("readable").expect("not reaped yet");
+            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            while fate(&identity).expect("readable") == Fate::Runs {
+                assert!(std::time::Instant::now() < deadline, "it ends");
+                std::thread::yield_now();
+            }
+            assert_eq!(end_of_zombie(&identity).expect("readable"), Some(expected.clone()));
+            child.wait().expect("reaped");
+            assert_eq!(end_of_zombie(&identity).expect("readable"), None);
+            let kept = end_of_pidfd(pidfd.as_fd());
+            assert!(kept.is_none() || kept == Some(expected), "{kept:?}");
+        }
+        let own = identity_of(std::process::id()).expect("this process runs");
+        assert_eq!(end_of_zombie(&own).expect("readable"), None);
     }
 
     /// A PID that was recorded before a reboot, or before the number went round, is another process now. A

@@ -12,15 +12,20 @@
 //!     └────────────────┴────────────────────────────────────┘
 //!                        the connection breaks
 //! ```
+//!
+//! A shim whose socket is gone, or that speaks no protocol that this program speaks, is out of reach: each call says so at
+//! once.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use mainstay_messages::{Error, ProcessIdentity, Result, SandboxId};
 use mainstay_task_api::extension::{ExtensionClient, InfoRequest, InfoResponse};
 use mainstay_task_api::task_v2::TaskClient;
+use mainstay_task_api::{EXTENSION_PROTOCOL, Spoken};
 use tokio::net::UnixStream;
 use tokio::net::unix::UCred;
 use ttrpc::Code;
@@ -33,6 +38,9 @@ use crate::settings::Timeouts;
 /// How much later than ours the deadline is that ttrpc keeps, in milliseconds: so the one that is heard is ours, and a
 /// status "deadline exceeded" can only be the shim's own, which says what it waited for.
 const TTRPC_GRACE_MS: u64 = 1_000;
+
+/// The version of this program, for messages.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The two services of one connection.
 #[derive(Clone)]
@@ -49,6 +57,8 @@ pub(crate) struct Link {
     timeouts: Timeouts,
     services: RefCell<Option<Services>>,
     pulse: Cell<Pulse>,
+    /// The version that is spoken on the connection.
+    protocol: Cell<u32>,
 }
 
 /// Whether the shim answered in time when it was last asked.
@@ -70,10 +80,14 @@ pub(crate) struct Call {
 pub(crate) enum CallError {
     /// The shim said no.
     Refused { what: String, code: Code, reason: String },
+    /// It does not know this call: it is older.
+    NoSuchCall { what: String },
     /// It said nothing in time.
     Silent { what: String, after_ms: u64 },
     /// There is no connection.
     Apart { shim: String, reason: String },
+    /// There never will be one that is of use: its socket is gone, or it speaks no protocol of ours.
+    OutOfReach { shim: String, reason: String },
 }
 
 impl Call {
@@ -95,6 +109,14 @@ impl From<CallError> for Error {
         match error {
             CallError::Silent { what, after_ms } => Error::DeadlineExceeded { what, after_ms },
             CallError::Apart { shim, reason } => Error::Unavailable { what: shim, reason },
+            CallError::OutOfReach { shim, reason } => Error::Unavailable {
+                what: shim,
+                reason: format!("{reason}; it and its containers can still be stopped and removed"),
+            },
+            CallError::NoSuchCall { what } => {
+                let reason = "the shim is of an older version, which cannot do this".to_owned();
+                Error::Unsupported { setting: what, reason }
+            }
             CallError::Refused { what, code: Code::UNIMPLEMENTED, reason } => {
                 Error::Unsupported { setting: what, reason }
             }
@@ -116,6 +138,7 @@ impl Link {
             timeouts,
             services: RefCell::new(None),
             pulse: Cell::new(Pulse::Answering),
+            protocol: Cell::new(EXTENSION_PROTOCOL),
         }
     }
 
@@ -161,6 +184,9 @@ impl Link {
             }
             Err(ttrpc::Error::RpcStatus(status)) => {
                 self.pulse.set(Pulse::Answering);
+                if is_unknown_call(status.code(), &status.message) {
+                    return Err(CallError::NoSuchCall { what: call.what });
+                }
                 Err(CallError::Refused { what: call.what, code: status.code(), reason: status.message })
             }
             Err(error) => {
@@ -183,6 +209,10 @@ impl Link {
         let limit = Duration::from_millis(self.timeouts.connect_ms);
         let stream = match tokio::time::timeout(limit, UnixStream::connect(&self.socket)).await {
             Ok(Ok(stream)) => stream,
+            // It was there before the shim was, and nobody ever makes it again.
+            Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(self.out_of_reach(format!("its socket {} is gone", self.socket.display())));
+            }
             Ok(Err(error)) => return Err(self.apart(error)),
             Err(_) => return Err(self.silent_at_connecting()),
         };
@@ -194,7 +224,13 @@ impl Link {
         let info = self.answer(&services, self.hello(), async |services, context| {
             services.extension.info(context, &InfoRequest::default()).await
         });
-        self.check_identity(&info.await?)?;
+        let info = info.await?;
+        self.check_identity(&info)?;
+        let theirs = Spoken::said(info.protocol, info.oldest_protocol);
+        let common = Spoken::OURS.common(theirs).map_err(|none| {
+            self.out_of_reach(format!("{none} (it is of version {}, and this of {})", info.version, VERSION))
+        })?;
+        self.protocol.set(common);
         Ok(services)
     }
 
@@ -222,9 +258,18 @@ impl Link {
         }
     }
 
+    fn out_of_reach(&self, reason: String) -> CallError {
+        CallError::OutOfReach { shim: format!("the shim of pod {}", self.sandbox), reason }
+    }
+
     fn apart(&self, reason: impl fmt::Display) -> CallError {
         CallError::Apart { shim: format!("the shim of pod {}", self.sandbox), reason: reason.to_string() }
     }
+}
+
+/// Whether a status is what ttrpc itself says where the service has no such method: `/SERVICE/METHOD does not exist`.
+fn is_unknown_call(code: Code, message: &str) -> bool {
+    code == Code::INVALID_ARGUMENT && message.starts_with('/') && message.ends_with(" does not exist")
 }
 
 /// Whoever listens must be of our own user, or it could be anybody who got hold of the directory.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use mainstay_cgroups::{CgroupPath, Layout};
 use mainstay_messages::id::ID_BYTES;
 use mainstay_messages::{Error, Result};
+use mainstay_task_api::EXEC_OUTPUT_HOLD_MAX_MS;
 use serde::{Deserialize, Serialize};
 
 use crate::paths::{Directories, SOCKET_PATH_LENGTH_MAX};
@@ -40,6 +41,9 @@ pub const STOP_DEFAULT_MS: u64 = 3_000;
 pub const PROBE_DEFAULT_MS: u64 = 1_000;
 /// Time for the work on files and cgroups that a request needs, in milliseconds.
 pub const FILES_DEFAULT_MS: u64 = 30_000;
+/// Time that the output of an exec waits for its first client, in milliseconds. Until then it stays in its pipe, and holds
+/// the process back when that is full; after that it is discarded, and the shim's log says so. At most a day.
+pub const EXEC_OUTPUT_HOLD_DEFAULT_MS: u64 = 60_000;
 
 /// What a supervisor works with.
 #[derive(Clone, Debug)]
@@ -122,6 +126,8 @@ pub struct Timeouts {
     pub probe_ms: u64,
     /// [`FILES_DEFAULT_MS`]
     pub files_ms: u64,
+    /// [`EXEC_OUTPUT_HOLD_DEFAULT_MS`]
+    pub exec_output_hold_ms: u64,
 }
 
 impl Default for Timeouts {
@@ -139,6 +145,7 @@ impl Default for Timeouts {
             stop_ms: STOP_DEFAULT_MS,
             probe_ms: PROBE_DEFAULT_MS,
             files_ms: FILES_DEFAULT_MS,
+            exec_output_hold_ms: EXEC_OUTPUT_HOLD_DEFAULT_MS,
         }
     }
 }
@@ -183,6 +190,11 @@ impl SupervisorSettings {
             if !path.is_absolute() {
                 return Err(Error::invalid(field, format!("{path:?}"), "an absolute path"));
             }
+        }
+        let hold_ms = self.timeouts.exec_output_hold_ms;
+        if hold_ms > EXEC_OUTPUT_HOLD_MAX_MS {
+            let expected = format!("at most {EXEC_OUTPUT_HOLD_MAX_MS} milliseconds, which is a day");
+            return Err(Error::invalid("timeouts.exec_output_hold_ms", hold_ms.to_string(), expected));
         }
         self.check_socket_length()?;
         self.cgroup_parent()?;

@@ -10,14 +10,14 @@
 //! The work for one shim waits for no other: each call is a task of its own with a deadline of its own.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use mainstay_messages::process::{Exit, UnknownReason};
 use mainstay_messages::record::ShimRecord;
 use mainstay_messages::router::{ExitReceipt, ShimDied};
-use mainstay_messages::{Error, Result, SandboxId, SandboxSpec};
+use mainstay_messages::{ContainerId, Error, ProcessIdentity, Result, SandboxId, SandboxSpec};
 use mainstay_task_api::convert::ProcessKey;
 use mainstay_task_api::extension::{CreatePodRequest, IdMapping, NetworkMode, PidMode};
 use tokio::sync::watch;
@@ -68,6 +68,10 @@ pub(crate) struct Shim {
     pub makings: Makings,
     pub facts: Facts,
     namespaces: RefCell<Option<PodNamespaces>>,
+    /// The PID 1 of each container, as far as it is known.
+    processes: RefCell<BTreeMap<ContainerId, ProcessIdentity>>,
+    /// The containers whose ends are reported without the shim.
+    witnessed: RefCell<BTreeSet<ContainerId>>,
     ending: Cell<Ending>,
     stage: watch::Sender<Stage>,
     tasks: RefCell<Vec<AbortHandle>>,
@@ -94,6 +98,8 @@ impl Shim {
             makings: Makings::default(),
             facts,
             namespaces: RefCell::new(None),
+            processes: RefCell::default(),
+            witnessed: RefCell::default(),
             ending: Cell::new(Ending::Unexpected),
             stage: watch::Sender::new(Stage::Alive),
             tasks: RefCell::default(),
@@ -110,6 +116,38 @@ impl Shim {
         for task in self.tasks.borrow_mut().drain(..) {
             task.abort();
         }
+    }
+
+    /// Keeps work for it, which ends when it is let go.
+    pub fn hold(&self, task: AbortHandle) {
+        self.tasks.borrow_mut().push(task);
+    }
+
+    /// The PID 1 of a container is known.
+    pub fn learned(&self, container: &ContainerId, process: ProcessIdentity) {
+        self.processes.borrow_mut().insert(container.clone(), process);
+    }
+
+    /// The PID 1 of a container.
+    pub fn process_of(&self, container: &ContainerId) -> Option<ProcessIdentity> {
+        self.processes.borrow().get(container).cloned()
+    }
+
+    /// A container was removed.
+    pub fn forget(&self, container: &ContainerId) {
+        self.ledger.borrow_mut().forgotten(container);
+        self.processes.borrow_mut().remove(container);
+        self.witnessed.borrow_mut().remove(container);
+    }
+
+    /// The containers that have not ended, whose processes are known, and for which there has been no witness so far; there
+    /// is one from now on.
+    pub fn unwitnessed(&self) -> Vec<(ContainerId, ProcessIdentity)> {
+        let mut witnessed = self.witnessed.borrow_mut();
+        let live = self.ledger.borrow().live();
+        let known =
+            live.into_iter().filter_map(|container| Some((container.clone(), self.process_of(&container)?)));
+        known.filter(|(container, _)| witnessed.insert(container.clone())).collect()
     }
 
     /// Whether it runs, as far as anybody knows.

@@ -121,6 +121,12 @@ impl Ledger {
         }
     }
 
+    /// The containers whose end is not known.
+    pub fn live(&self) -> Vec<ContainerId> {
+        let live = self.facts.iter().filter(|(process, fact)| process.exec.is_none() && **fact == Fact::Live);
+        live.map(|(process, _)| process.container.clone()).collect()
+    }
+
     /// What the shim has to be told to forget.
     pub fn acknowledgements(&self) -> Vec<ProcessKey> {
         self.acknowledgements.iter().cloned().collect()

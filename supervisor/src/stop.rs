@@ -15,7 +15,7 @@ use crate::files;
 use crate::find::find_shim;
 use crate::identity;
 use crate::launch::RUN_POD;
-use crate::link::Call;
+use crate::link::{Call, CallError};
 use crate::machine::Machine;
 use crate::saga::Turn;
 use crate::shim::{Shim, Stage};
@@ -99,10 +99,16 @@ pub(crate) async fn end(shim: &Shim) -> Result<()> {
             let asked = shim
                 .link
                 .call(call, async |services, context| services.task.shutdown(context, &request).await);
-            if let Err(error) = asked.await {
-                tracing::debug!(sandbox = %shim.sandbox, ?error, "the shim was asked to end");
+            match asked.await {
+                Ok(_) => {}
+                // There is nothing to wait for.
+                Err(CallError::OutOfReach { reason, .. }) => {
+                    tracing::warn!(sandbox = %shim.sandbox, reason, "the shim is out of reach and is killed");
+                    return;
+                }
+                Err(error) => tracing::debug!(sandbox = %shim.sandbox, ?error, "the shim was asked to end"),
             }
-            shim.process.ended().await
+            shim.process.ended().await;
         };
         if tokio::time::timeout(Duration::from_millis(limit_ms), polite).await.is_err() {
             tracing::warn!(sandbox = %shim.sandbox, after_ms = limit_ms, "the shim does not end and is killed");

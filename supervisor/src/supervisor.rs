@@ -191,7 +191,7 @@ impl Handler<AdoptShim> for ShimSupervisor {
     type Result = ResponseActFuture<Self, Result<Adopted>>;
 
     fn handle(&mut self, message: AdoptShim, _: &mut Self::Context) -> Self::Result {
-        let AdoptShim { record, containers } = message;
+        let AdoptShim { record, containers, processes } = message;
         let sandbox = record.id.clone();
         let job = match self.pods.get(&sandbox) {
             None => {
@@ -208,7 +208,9 @@ impl Handler<AdoptShim> for ShimSupervisor {
         Box::pin(adopted.then(move |outcome, supervisor, _| {
             async move {
                 match outcome? {
-                    Some(shim) => guarded(async move { adopt::ask(&shim, &containers).await }).await,
+                    Some(shim) => {
+                        guarded(async move { adopt::ask(&shim, &containers, processes).await }).await
+                    }
                     None => Ok(Adopted::Gone),
                 }
             }

@@ -24,6 +24,7 @@ use mainstay_task_api::task::{KillRequest, ResizePtyRequest, StartRequest};
 use ttrpc::Code;
 
 use crate::cgroup;
+use crate::identity;
 use crate::link::{Call, CallError};
 use crate::machine::{Machine, now};
 use crate::shim::Shim;
@@ -89,8 +90,28 @@ pub(crate) async fn signal(shim: Rc<Shim>, task: TaskKey, signal: Signal, scope:
             tracing::warn!(sandbox = %shim.sandbox, container = %task.container, ?error, "killed without the shim");
             kill_directly(&shim.machine, &task.sandbox, &task.container).await
         }
+        Err(CallError::OutOfReach { .. }) if scope == SignalScope::Process && task.exec.is_none() => {
+            signal_directly(&shim, &task.container, signal).await
+        }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Sends a signal to a PID 1 without the help of a shim.
+async fn signal_directly(shim: &Shim, container: &ContainerId, signal: Signal) -> Result<()> {
+    let what = format!("{signal} to the process of container {container}");
+    let Some(process) = shim.process_of(container) else {
+        return Err(Error::unavailable(what, "nobody knows which process it is"));
+    };
+    let failed = what.clone();
+    let work = move |_: &Machine| match identity::open(&process) {
+        Ok(Some(pidfd)) => {
+            identity::signal(&pidfd, signal).map_err(|error| Error::unavailable(failed, error))
+        }
+        Ok(None) => Ok(()),
+        Err(error) => Err(Error::unavailable("/proc", error)),
+    };
+    shim.machine.blocking(what, work).await
 }
 
 /// Kills everything in a container's cgroup without the help of a shim.

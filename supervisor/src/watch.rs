@@ -4,7 +4,7 @@
 //! since the program that embeds us has children too; and never uses a number where the pidfd would do (P10).
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl WatchedProcess {
         let pidfd = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) };
         let pidfd = Rc::new(pidfd.map_err(io::Error::from)?);
         let (sender, ended) = watch::channel(None);
-        if is_over(pidfd.get_ref())? {
+        if is_over(pidfd.get_ref().as_fd())? {
             sender.send_replace(Some(reap(pidfd.get_ref())));
             return Ok(Self { pidfd, ended });
         }
@@ -44,6 +44,11 @@ impl WatchedProcess {
             }
         });
         Ok(Self { pidfd, ended })
+    }
+
+    /// Its pidfd, for questions to the kernel.
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.get_ref().as_fd()
     }
 
     /// Whether it is known to have ended.
@@ -76,8 +81,8 @@ impl WatchedProcess {
 }
 
 /// Whether a process has ended: then its pidfd is readable.
-fn is_over(pidfd: &OwnedFd) -> io::Result<bool> {
-    let mut list = [PollFd::new(pidfd, PollFlags::IN)];
+pub(crate) fn is_over(pidfd: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut list = [PollFd::new(&pidfd, PollFlags::IN)];
     Ok(poll(&mut list, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? > 0)
 }
 

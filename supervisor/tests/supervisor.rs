@@ -11,7 +11,7 @@ use mainstay_messages::spec::{
 };
 use mainstay_messages::supervisor::{
     AdoptShim, Adopted, DeleteTask, MeasureShim, MeasureTask, QueryTask, SignalScope, SignalTask,
-    StartExecTask, StopShim, TaskKnowledge, TaskStatus,
+    StartExecTask, StopShim, TaskKnowledge, TaskState, TaskStatus,
 };
 use mainstay_messages::{ContainerSpec, Error, ExecSpec, SandboxSpec, Signal};
 use mainstay_supervisor::{Lifetime, SHIM_DEATH_DEADLINE_MS};
@@ -211,11 +211,16 @@ async fn a_hung_shim_harms_itself_alone() {
 
     // Its calls fail soon, with what was waited for in the error.
     let begun = Instant::now();
-    let answer = supervisor.address.send(QueryTask { task: key(&container) }).await.expect("it runs");
-    let error = answer.expect_err("it hangs");
+    let late = world.container(&hung, "late", &["true"]);
+    let error = supervisor.create(&hung, &late).await.expect_err("it hangs");
     assert!(matches!(&error, Error::DeadlineExceeded { what, .. } if what.contains("hung")), "{error}");
     println!("a call to the hung shim failed after {} ms", begun.elapsed().as_millis());
-    // Statistics are to be had without it.
+    // How the container ended is to be had without it, and so are statistics.
+    let known = supervisor.done(QueryTask { task: key(&container) }).await;
+    let TaskKnowledge::Known(TaskState { status: TaskStatus::Exited(exit), .. }) = known else {
+        panic!("{known:?}")
+    };
+    assert_eq!(exit.status, ExitStatus::Signaled { signal: 9 });
     supervisor.done(MeasureTask { sandbox: hung.id.clone(), container: container.id.clone() }).await;
 
     signal(&shim, UnixSignal::CONT);
@@ -413,7 +418,11 @@ async fn another_supervisor_adopts_what_runs() {
     until("the short one has ended", || !runs(&ended)).await;
 
     let mut second = world.supervisor().await;
-    let adopt = AdoptShim { record: sandbox.clone(), containers: vec![long.id.clone(), short.id.clone()] };
+    let adopt = AdoptShim {
+        record: sandbox.clone(),
+        containers: vec![long.id.clone(), short.id.clone()],
+        processes: Default::default(),
+    };
     let Adopted::Running(mut tasks) = second.done(adopt).await else { panic!("it runs") };
     tasks.sort_by_key(|task| task.container.to_string());
     assert_eq!(tasks.len(), 2, "{tasks:?}");
@@ -441,7 +450,11 @@ async fn a_hung_shim_is_adopted_when_it_goes_on() {
     signal(&shim, UnixSignal::STOP);
 
     let mut second = world.supervisor().await;
-    let adopt = AdoptShim { record: sandbox.clone(), containers: vec![container.id.clone()] };
+    let adopt = AdoptShim {
+        record: sandbox.clone(),
+        containers: vec![container.id.clone()],
+        processes: Default::default(),
+    };
     let answer = second.address.send(adopt.clone()).await.expect("it runs");
     assert!(matches!(&answer, Err(Error::DeadlineExceeded { .. })), "{answer:?}");
     assert!(runs(&process));
@@ -470,7 +483,11 @@ async fn a_shim_that_died_meanwhile_is_buried() {
     until("the shim is dead", || !runs(shim)).await;
 
     let mut second = world.supervisor().await;
-    let adopt = AdoptShim { record: sandbox.clone(), containers: vec![done.id.clone(), running.id.clone()] };
+    let adopt = AdoptShim {
+        record: sandbox.clone(),
+        containers: vec![done.id.clone(), running.id.clone()],
+        processes: Default::default(),
+    };
     assert_eq!(second.done(adopt).await, Adopted::Gone);
     assert!(!runs(&process));
     let mut exits = Vec::new();
@@ -505,7 +522,11 @@ async fn after_a_reboot_nobody_is_taken_for_the_shim() {
         protocol: 1,
         ids: None,
     });
-    let adopt = AdoptShim { record: sandbox.clone(), containers: vec!["web".parse().expect("a good id")] };
+    let adopt = AdoptShim {
+        record: sandbox.clone(),
+        containers: vec!["web".parse().expect("a good id")],
+        processes: Default::default(),
+    };
     assert_eq!(supervisor.done(adopt).await, Adopted::Gone);
     let exit = supervisor.exit_of("web").await;
     assert_eq!(exit.status, ExitStatus::Unknown { reason: UnknownReason::HostRebooted });
@@ -528,7 +549,8 @@ async fn a_shim_that_nothing_was_written_about_is_found() {
 
     let second = world.supervisor().await;
     let unrecorded = world.sandbox("pod");
-    let adopt = AdoptShim { record: unrecorded.clone(), containers: Vec::new() };
+    let adopt =
+        AdoptShim { record: unrecorded.clone(), containers: Vec::new(), processes: Default::default() };
     assert_eq!(second.done(adopt).await, Adopted::Running(Vec::new()));
     second.vanish();
     let third = world.supervisor().await;

@@ -170,7 +170,7 @@ impl Handler<AdoptShim> for FakeSupervisor {
 
     fn handle(
         &mut self,
-        AdoptShim { record, containers }: AdoptShim,
+        AdoptShim { record, containers, .. }: AdoptShim,
         _ctx: &mut Context<Self>,
     ) -> Self::Result {
         let sandbox = record.id;

@@ -1,6 +1,7 @@
 //! What a sandbox wants to have done becomes calls to others; their answers become inputs. Every call has a
 //! time-out of its own, named here.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use mainstay_messages::event::Subject;
 use mainstay_messages::router::{Child, Deregister};
 use mainstay_messages::spec::STOP_GRACE_DEFAULT_MS;
 use mainstay_messages::supervisor::{AdoptShim, LaunchShim, MeasureShim, StopShim};
-use mainstay_messages::{ContainerId, Error, Result};
+use mainstay_messages::{ContainerId, Error, ProcessIdentity, Result};
 
 use super::state::{Answer, Ask, Effect, Input};
 use super::{Sandbox, Waiting};
@@ -120,7 +121,8 @@ impl Sandbox {
             }
             Ask::Adopt => {
                 let open = self.without_exit(containers);
-                let message = AdoptShim { record: record.clone(), containers: open };
+                let processes = self.processes_of(&open);
+                let message = AdoptShim { record: record.clone(), containers: open, processes };
                 let what = format!("the adoption of the shim of pod {sandbox}");
                 let asked = ask(supervisor.adopt_shim.clone(), message, what, ADOPT_TIMEOUT_MS);
                 self.later(asked.map(Input::Adopted), ctx);
@@ -155,6 +157,12 @@ impl Sandbox {
         let directory = self.world.publisher.directory();
         let open = |id: &ContainerId| directory.container(id).is_none_or(|shown| shown.record.exit.is_none());
         containers.into_iter().filter(open).collect()
+    }
+
+    fn processes_of(&self, containers: &[ContainerId]) -> BTreeMap<ContainerId, ProcessIdentity> {
+        let directory = self.world.publisher.directory();
+        let process = |id: &ContainerId| Some((id.clone(), directory.container(id)?.record.process.clone()?));
+        containers.iter().filter_map(process).collect()
     }
 
     /// Waits for a container's end no longer than its grace and its kill may take.

@@ -36,6 +36,7 @@ mod writer;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -50,7 +51,7 @@ use rusqlite::Transaction;
 pub use crate::error::StoreError;
 pub use crate::reader::EVENT_PAGE_MAX;
 pub use crate::row::BODY_LENGTH_MAX;
-pub use crate::writer::{COMMIT_GROUP_MAX, TRIM_STEP_EVENTS};
+pub use crate::writer::{COMMIT_GROUP_MAX, TRIM_STEP_EVENTS, Written};
 
 use crate::lane::Lane;
 use crate::lock::StoreLock;
@@ -99,6 +100,7 @@ pub struct SqliteStore {
     previous_boot_id: Option<String>,
     writer: Lane<Job>,
     reader: Lane<Read>,
+    written: Arc<Written>,
 }
 
 impl Options {
@@ -132,17 +134,26 @@ impl SqliteStore {
         let Database { connection, last_seq, previous_boot_id, set_aside } =
             open::open(path, &options.boot_id, busy_timeout)?;
         let damage = DamageSeen::default();
+        let written = Arc::new(Written::default());
         let reader = Reader::new(open::open_reader(path, busy_timeout)?, damage.clone());
-        let writer =
-            Writer::new(connection, lock, last_seq, options.boot_id, options.events_kept_max, damage)
-                .map_err(|source| StoreError::Open { path: path.to_owned(), source })?;
+        let writer = Writer::new(
+            connection,
+            lock,
+            last_seq,
+            options.boot_id,
+            options.events_kept_max,
+            damage,
+            Arc::clone(&written),
+        )
+        .map_err(|source| StoreError::Open { path: path.to_owned(), source })?;
         let thread_error =
             |thread| move |source| StoreError::Thread { path: path.to_owned(), thread, source };
         let writer = Lane::start("writer", options.commit_queue_max, move |jobs| writer.run(&jobs))
             .map_err(thread_error("writer"))?;
         let reader = Lane::start("reader", options.read_queue_max, move |reads| reader.run(&reads))
             .map_err(thread_error("reader"))?;
-        Ok(Opened { store: Self { path: path.to_owned(), previous_boot_id, writer, reader }, set_aside })
+        let path = path.to_owned();
+        Ok(Opened { store: Self { path, previous_boot_id, writer, reader, written }, set_aside })
     }
 
     /// Writes what is queued, closes the file and gives the lock back. Blocks until that is done; afterwards
@@ -151,6 +162,11 @@ impl SqliteStore {
         // The writer's connection goes last: it folds the log into the database.
         self.reader.close();
         self.writer.close();
+    }
+
+    /// What has been written since it was opened.
+    pub fn written(&self) -> &Written {
+        &self.written
     }
 
     fn read<T: Send + 'static>(

@@ -18,7 +18,8 @@
 //! Never reads records, never gives up because of an error.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use crossbeam_channel::{Receiver, TryRecvError};
 use futures::channel::oneshot;
@@ -36,6 +37,14 @@ use crate::row::{FactRow, RowChange, Rows};
 pub const COMMIT_GROUP_MAX: usize = 256;
 /// The journal is trimmed by so many events at a time, when it has so many too many.
 pub const TRIM_STEP_EVENTS: u64 = 256;
+
+/// What has been written since the store was opened.
+#[derive(Debug, Default)]
+pub struct Written {
+    commits: AtomicU64,
+    transactions: AtomicU64,
+    write_us: AtomicU64,
+}
 
 /// A commit and whoever waits for it.
 pub(crate) struct Job {
@@ -55,6 +64,7 @@ pub(crate) struct Writer {
     health: Health,
     mark: Mark,
     damage: DamageSeen,
+    written: Arc<Written>,
     /// Held as long as the connection may write.
     _lock: StoreLock,
 }
@@ -87,6 +97,30 @@ enum Next {
     End,
 }
 
+impl Written {
+    /// Commits.
+    pub fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Relaxed)
+    }
+
+    /// Transactions that they were written in.
+    pub fn transactions(&self) -> u64 {
+        self.transactions.load(Ordering::Relaxed)
+    }
+
+    /// Time that these took, in microseconds.
+    pub fn write_us(&self) -> u64 {
+        self.write_us.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, commits: usize, begun: Instant) {
+        self.commits.fetch_add(commits as u64, Ordering::Relaxed);
+        self.transactions.fetch_add(1, Ordering::Relaxed);
+        let took_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.write_us.fetch_add(took_us, Ordering::Relaxed);
+    }
+}
+
 impl DamageSeen {
     /// Remembers the error if it means damage.
     pub(crate) fn note(&self, error: &rusqlite::Error) {
@@ -110,6 +144,7 @@ impl Writer {
         boot_id: String,
         kept_max: u64,
         damage: DamageSeen,
+        written: Arc<Written>,
     ) -> rusqlite::Result<Self> {
         let oldest = first_kept(&connection, Seq(last))?.0;
         Ok(Self {
@@ -120,6 +155,7 @@ impl Writer {
             health: Health::Sound,
             mark: Mark::Due { boot_id },
             damage,
+            written,
             _lock: lock,
         })
     }
@@ -157,8 +193,10 @@ impl Writer {
 
     /// Writes a group and answers each of its commits, in order.
     fn write(&mut self, group: &mut Vec<Job>) {
+        let begun = Instant::now();
         match self.transact(group) {
             Ok(outcomes) => {
+                self.written.add(group.len(), begun);
                 self.healed();
                 for (job, outcome) in group.drain(..).zip(outcomes) {
                     job.answer(outcome);

@@ -1,17 +1,19 @@
-//! The clone, seen from both sides: the parent that puts the child into its cgroups, and the frame that the child runs in.
+//! The clone, seen from both sides: the parent that opens the child's cgroups, and the frame that the child runs in.
 //!
 //! The parent never waits for the child. The child never returns: it becomes the program, or reports why not and exits.
+//!
+//! A process that is moved to another v1 group by somebody else waits, with all of its machine's moves, for every CPU to
+//! have passed a quiet point: some 10 ms on an idle machine. One thread that moves itself does not (kernel 5.19 and later,
+//! `cgroup_procs_write_start`); and so the child does, before anything else that it does.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
 use rustix::fs::Mode;
-use rustix::process::{
-    DumpableBehavior, Signal, WaitId, WaitIdOptions, pidfd_send_signal, set_dumpable_behavior, setsid, umask,
-    waitid,
-};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior, setsid, umask};
 
 use crate::control::{ControlEnd, Launching, pair};
 use crate::error::{Context, LaunchError, Result, Step};
@@ -28,7 +30,7 @@ pub const LAUNCH_FAILED_STATUS: i32 = 1;
 pub struct CgroupEntry<'a> {
     /// The directory of the v2 group that the process is born in.
     pub v2_dir: Option<BorrowedFd<'a>>,
-    /// The `cgroup.procs` files of v1 groups that the parent writes the process's id to.
+    /// The `cgroup.procs` files of the v1 groups that the process joins.
     pub v1_procs: &'a [PathBuf],
 }
 
@@ -48,12 +50,14 @@ pub(crate) fn start(
         1,
         "the launcher forks, and a fork of a process with threads must not run Rust"
     );
+    let groups = open_v1(cgroup.v1_procs)?;
     let (control, child_end) = pair().context(Step::Clone, || "making the control socket".to_owned())?;
     // SAFETY: the process has one thread (its contract, checked above in debug builds), and `run` never returns.
     let cloned = unsafe { clone_process(namespaces, cgroup.v2_dir) };
     if matches!(cloned, Ok(Cloned::Child)) {
-        run(child_end, keep, body);
+        run(child_end, groups, keep, body);
     }
+    drop(groups);
     let elsewhere = visit.is_some();
     drop(visit);
     drop(child_end);
@@ -68,40 +72,44 @@ pub(crate) fn start(
     match cloned.context(Step::Clone, subject)? {
         Cloned::Parent { pid, pidfd } => {
             let launching = Launching::new(pid, pidfd, control);
-            match admit(&launching, cgroup) {
-                Ok(()) => Ok(launching),
-                Err(error) => {
-                    end(&launching);
-                    Err(error)
-                }
-            }
+            // A child that ended already has said why.
+            let _ = launching.go();
+            Ok(launching)
         }
         Cloned::Child => Err(LaunchError::Internal { detail: "the child returned".to_owned() }),
     }
 }
 
-/// Puts the child into its v1 groups, then lets it go on.
-fn admit(launching: &Launching, cgroup: CgroupEntry<'_>) -> Result<()> {
-    for procs in cgroup.v1_procs {
-        fs::write(procs, launching.pid.to_string()).context(Step::Cgroup, || format!("joining {procs:?}"))?;
+/// Opens the `tasks` files of v1 groups. Whether somebody may join is decided by who opened them: the child may be in a
+/// user name space already.
+fn open_v1(procs: &[PathBuf]) -> Result<Vec<(PathBuf, File)>> {
+    let open = |procs: &PathBuf| {
+        let path = procs.with_file_name("tasks");
+        let file = File::options().write(true).open(&path);
+        file.map(|file| (path.clone(), file)).context(Step::Cgroup, || format!("opening {path:?}"))
+    };
+    procs.iter().map(open).collect()
+}
+
+/// Moves this process, which has one thread, into its v1 groups.
+fn join_v1(groups: Vec<(PathBuf, File)>) -> Result<()> {
+    for (path, mut tasks) in groups {
+        tasks.write_all(b"0").context(Step::Cgroup, || format!("joining {path:?}"))?;
     }
-    // A child that ended already has said why.
-    let _ = launching.go();
     Ok(())
 }
 
-/// Ends and reaps a child that nobody else will hear of.
-fn end(launching: &Launching) {
-    // It may have ended by itself, and the caller's own reaper may be faster: both are fine.
-    let _ = pidfd_send_signal(&launching.pidfd, Signal::KILL);
-    let _ = waitid(WaitId::PidFd(launching.pidfd.as_fd()), WaitIdOptions::EXITED);
-}
-
 /// The child, from its first instruction to its last.
-fn run(control: ControlEnd, keep: &[BorrowedFd<'_>], body: impl FnOnce(&ControlEnd) -> Result<Never>) -> ! {
+fn run(
+    control: ControlEnd,
+    groups: Vec<(PathBuf, File)>,
+    keep: &[BorrowedFd<'_>],
+    body: impl FnOnce(&ControlEnd) -> Result<Never>,
+) -> ! {
     let keep: Vec<BorrowedFd<'_>> = keep.iter().copied().chain([control.as_fd()]).collect();
     // Nothing of the parent's frames may be unwound here: their destructors are the parent's business.
     let outcome = catch_unwind(AssertUnwindSafe(|| {
+        join_v1(groups)?;
         prepare(&keep)?;
         body(&control)
     }));

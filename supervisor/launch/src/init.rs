@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! oom score → name spaces → root → mounts → devices → terminal → read-only and masked paths → pivot_root
-//!   → host name, sysctl → (go: the parent has written the cgroups) → cgroup name space → the last steps (process.rs)
+//!   → host name, sysctl → (go: the parent has taken charge) → cgroup name space → the last steps (process.rs)
 //! ```
 //!
-//! Everything up to `go` happens at the same time as the parent's part.
+//! The child is in its cgroups before all of this. Everything up to `go` happens at the same time as the parent's part.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};

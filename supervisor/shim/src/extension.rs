@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use mainstay_cgroups::Cgroup;
 use mainstay_task_api::convert::ProcessKey;
 use mainstay_task_api::extension::{self as wire, Extension};
-use mainstay_task_api::{EXTENSION_PROTOCOL, MessageField};
+use mainstay_task_api::{EXTENSION_PROTOCOL, EXTENSION_PROTOCOL_OLDEST, MessageField};
 use ttrpc::r#async::TtrpcContext;
 
 use crate::container::{Container, Paused, measure};
@@ -34,6 +34,7 @@ impl Extension for ExtensionService {
             .ask(move |shim| async move {
                 Ok(wire::InfoResponse {
                     protocol: EXTENSION_PROTOCOL,
+                    oldest_protocol: EXTENSION_PROTOCOL_OLDEST,
                     version: env!("CARGO_PKG_VERSION").to_owned(),
                     sandbox: shim.arguments.sandbox.as_str().to_owned(),
                     pid: std::process::id(),

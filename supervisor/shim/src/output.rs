@@ -29,8 +29,9 @@ use self::attach::{Client, OfferRoom};
 use self::log::CriLog;
 use self::source::{Source, Turn};
 
-/// How long the output of an exec is kept for a client that has not opened it yet, in milliseconds.
-pub(crate) const EXEC_STREAM_OPEN_MS: u64 = 10_000;
+/// How long the output of an exec waits for a client that has not opened it yet, in milliseconds, where the request does not
+/// say it.
+pub(crate) const EXEC_OUTPUT_HOLD_DEFAULT_MS: u64 = 10_000;
 /// The most clients of one process.
 pub(crate) const ATTACH_CLIENTS_MAX: usize = 16;
 /// The buffer for reading, in bytes; all processes of a shim share it.
@@ -52,8 +53,8 @@ pub(crate) enum Stream {
 pub(crate) enum WithoutClient {
     /// It goes to the log, or is discarded.
     Flow,
-    /// It is left in the pipe, for at most [`EXEC_STREAM_OPEN_MS`].
-    Hold,
+    /// It is left in the pipe, where it holds the process back when that is full, for at most so long after the start.
+    Hold { limit: Duration },
 }
 
 /// Buffers that all processes of a shim share: whoever uses them does so without waiting.
@@ -71,6 +72,8 @@ pub(crate) struct Output {
     clients: RefCell<Vec<Rc<Client>>>,
     sources: RefCell<Vec<Rc<Source>>>,
     phase: Cell<Phase>,
+    /// See [`WithoutClient::Hold`].
+    hold: Duration,
     /// Told when a client has come, gone or caught up, and when the process has ended.
     changed: Notify,
     /// Told when the streams are over.
@@ -117,9 +120,9 @@ impl Scratch {
 impl Output {
     /// Output of a process that does not exist yet.
     pub(crate) fn new(scratch: Rc<RefCell<Scratch>>, without_client: WithoutClient) -> Rc<Self> {
-        let phase = match without_client {
-            WithoutClient::Flow => Phase::Flowing,
-            WithoutClient::Hold => Phase::Held { until: None },
+        let (phase, hold) = match without_client {
+            WithoutClient::Flow => (Phase::Flowing, Duration::ZERO),
+            WithoutClient::Hold { limit } => (Phase::Held { until: None }, limit),
         };
         Rc::new(Self {
             scratch,
@@ -127,6 +130,7 @@ impl Output {
             clients: RefCell::default(),
             sources: RefCell::default(),
             phase: Cell::new(phase),
+            hold,
             changed: Notify::new(),
             over: Notify::new(),
         })
@@ -210,7 +214,9 @@ impl Output {
             source.bound();
         }
         self.phase.set(match self.phase.get() {
-            Phase::Held { until } => Phase::Ending { held_until: Some(until.unwrap_or_else(hold_deadline)) },
+            Phase::Held { until } => {
+                Phase::Ending { held_until: Some(until.unwrap_or_else(|| self.hold_deadline())) }
+            }
             Phase::Flowing => Phase::Ending { held_until: None },
             other => other,
         });
@@ -218,6 +224,10 @@ impl Output {
             self.end();
         }
         self.changed.notify_one();
+    }
+
+    fn hold_deadline(&self) -> Instant {
+        Instant::now() + self.hold
     }
 
     /// The streams are over: the clients are told.
@@ -271,10 +281,6 @@ pub(crate) enum AttachRefusal {
     Over,
     /// The limit is reached.
     TooMany,
-}
-
-fn hold_deadline() -> Instant {
-    Instant::now() + Duration::from_millis(EXEC_STREAM_OPEN_MS)
 }
 
 /// The time of the records that are written now.

@@ -8,10 +8,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use mainstay_launch::{CgroupEntry, ExecRequest, LaunchError, OomScorePolicy};
-use mainstay_task_api::PROCESS_TYPE_URL;
 use mainstay_task_api::convert::ProcessKey;
 use mainstay_task_api::streams::Terminal;
 use mainstay_task_api::task::{ExecProcessRequest, StartRequest};
+use mainstay_task_api::{EXEC_OUTPUT_HOLD, EXEC_OUTPUT_HOLD_MAX_MS, PROCESS_TYPE_URL};
 use oci_spec::runtime as oci;
 use tokio::time::timeout;
 
@@ -19,7 +19,7 @@ use crate::child_io;
 use crate::container::{Container, Paused};
 use crate::create::{connect, kernel_wait, stdin_mode, trim_memory};
 use crate::failure::Failure;
-use crate::output::{Output, WithoutClient};
+use crate::output::{EXEC_OUTPUT_HOLD_DEFAULT_MS, Output, WithoutClient};
 use crate::process::{Goal, Process, StreamNames};
 use crate::shim::Shim;
 use crate::stdin::Stdin;
@@ -52,10 +52,25 @@ pub(crate) fn register_exec(shim: &Rc<Shim>, request: &ExecProcessRequest) -> Re
         stdout: request.stdout.clone(),
         stderr: request.stderr.clone(),
     };
-    let output = Output::new(shim.scratch.clone(), WithoutClient::Hold);
+    let hold = WithoutClient::Hold { limit: hold_limit(&request.stdout)? };
+    let output = Output::new(shim.scratch.clone(), hold);
     let process = Process::new(key, names, terminal, output, Stdin::new(stdin));
     process.set_program(program);
     container.add_exec(&exec, process)
+}
+
+/// How long the output waits for a client: `stdout` of a request is `stream://hold/MILLISECONDS`, or anything else for the
+/// usual time.
+fn hold_limit(stdout: &str) -> Result<Duration, Failure> {
+    let Some(text) = stdout.strip_prefix(EXEC_OUTPUT_HOLD) else {
+        return Ok(Duration::from_millis(EXEC_OUTPUT_HOLD_DEFAULT_MS));
+    };
+    let limit = text.parse().ok().filter(|limit_ms| *limit_ms <= EXEC_OUTPUT_HOLD_MAX_MS);
+    limit.map(Duration::from_millis).ok_or_else(|| Failure::Invalid {
+        field: "stdout",
+        value: format!("{stdout:?}"),
+        expected: "\"stream://hold/\" and at most 86400000 milliseconds",
+    })
 }
 
 /// Starts a process; answers with its id when its program has been executed.
@@ -162,4 +177,20 @@ fn program(request: &ExecProcessRequest) -> Result<oci::Process, Failure> {
     }
     serde_json::from_slice(&any.value)
         .map_err(|error| invalid(format!("a process that cannot be read ({error})")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_request_says_how_long_output_waits() {
+        let usual = Duration::from_millis(EXEC_OUTPUT_HOLD_DEFAULT_MS);
+        assert_eq!(hold_limit("stream://").expect("good"), usual);
+        assert_eq!(hold_limit("").expect("good"), usual);
+        assert_eq!(hold_limit("stream://hold/250").expect("good"), Duration::from_millis(250));
+        for bad in ["stream://hold/", "stream://hold/-1", "stream://hold/86400001", "stream://hold/1s"] {
+            assert!(matches!(hold_limit(bad), Err(Failure::Invalid { field: "stdout", .. })), "{bad}");
+        }
+    }
 }

@@ -38,6 +38,38 @@ async fn a_mebibyte_of_exec_output_arrives_whole_with_its_exit_code() {
     }
 }
 
+/// The output of an exec was thrown away when its caller, on a busy machine, took more than 10 s to open it. How long it
+/// waits is for the request to say; until then the pipe is the only buffer, and nothing is lost.
+#[tokio::test]
+async fn output_waits_for_its_first_client_as_long_as_was_asked() {
+    if !possible() {
+        return;
+    }
+    let rig = Rig::start().await;
+    let id = rig.run_idle().await;
+    let script = ["sh", "-c", "dd if=/dev/zero bs=1024 count=1024 2>/dev/null; exit 5"];
+    let patient =
+        rig.register_exec_with(&id, &script, false, ["", "stream://hold/86400000"]).await.expect("made");
+    let hasty = rig.register_exec_with(&id, &script, false, ["", "stream://hold/1"]).await.expect("made");
+    for exec in [&patient, &hasty] {
+        rig.start_task(&id, exec).await.expect("started");
+    }
+    // More than a pipe holds, and nobody reads it.
+    assert_eq!(rig.wait(&id, &hasty).await, 5);
+    let mut stream = rig.open(&id, &patient, StdinUse::No, OnLag::Block).await;
+    let mut sum = 0;
+    loop {
+        match next(&mut stream).await {
+            Frame::Stdout(bytes) => sum += bytes.len(),
+            Frame::End => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((sum, rig.wait(&id, &patient).await), (1 << 20, 5));
+    let refused = rig.register_exec_with(&id, &script, false, ["", "stream://hold/x"]).await;
+    assert!(refused.expect_err("no number").to_string().contains("stdout"));
+}
+
 /// Case 31: an exec hung on a pipe that a grandchild held.
 #[tokio::test]
 async fn a_grandchild_that_holds_the_pipe_delays_nothing() {

@@ -222,6 +222,7 @@ async fn make_task(creation: &Creation) -> Result<()> {
         shim.link.call(call, async |services, context| services.task.create(context, &request).await);
     let pid = created.await.map_err(start_failed)?.pid;
     let identity = identity(&shim.machine, pid)?;
+    shim.learned(&record.id, identity.clone());
     // Empty, as this step has just seen.
     let _ = creation.process.set(identity);
     Ok(())

@@ -12,6 +12,7 @@ use mainstay_task_api::task::DeleteRequest;
 use super::{CREATE_CONTAINER, call, process_key};
 use crate::cgroup;
 use crate::files;
+use crate::link::CallError;
 use crate::machine::Machine;
 use crate::saga::Turn;
 use crate::shim::{Shim, Stage};
@@ -55,7 +56,7 @@ impl Remains {
 pub(crate) async fn delete(shim: Rc<Shim>, container: ContainerId) -> Result<()> {
     let known = Some(Rc::clone(&shim));
     clear(Remains::of(&shim.machine, &shim.sandbox, &container, known, Was::Made).await?).await?;
-    shim.ledger.borrow_mut().forgotten(&container);
+    shim.forget(&container);
     Ok(())
 }
 
@@ -96,6 +97,8 @@ async fn remove_by_shim(shim: &Shim, container: &ContainerId) -> Result<()> {
         match deleted.await {
             Ok(_) => {}
             Err(error) if error.is_not_found() => {}
+            // Nobody will ever hear from it how the container is; what kills its cgroup knows that nothing of it runs.
+            Err(CallError::OutOfReach { .. }) => {}
             Err(error) if shim.survived(&error).await => return Err(error.into()),
             Err(_) => {}
         }

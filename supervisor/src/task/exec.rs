@@ -8,7 +8,7 @@ use mainstay_messages::supervisor::{ExecStarted, StartExecTask};
 use mainstay_messages::{Error, Result};
 use mainstay_task_api::task::{DeleteRequest, ExecProcessRequest, StartRequest};
 use mainstay_task_api::well_known_types::any::Any;
-use mainstay_task_api::{MessageField, PROCESS_TYPE_URL};
+use mainstay_task_api::{EXEC_OUTPUT_HOLD, MessageField, PROCESS_TYPE_URL};
 
 use super::{STREAM, call, known, process_key, start_failed, stdin_value};
 use crate::oci;
@@ -77,7 +77,7 @@ fn request(shim: &Shim, message: &StartExecTask) -> Result<ExecProcessRequest> {
         exec_id: message.exec.as_str().to_owned(),
         terminal: message.spec.process.terminal != Terminal::None,
         stdin: stdin_value(message.spec.stdin),
-        stdout: STREAM.to_owned(),
+        stdout: format!("{EXEC_OUTPUT_HOLD}{}", machine.settings.timeouts.exec_output_hold_ms),
         stderr: STREAM.to_owned(),
         spec: MessageField::some(Any {
             type_url: PROCESS_TYPE_URL.to_owned(),

@@ -15,6 +15,7 @@ use crate::files;
 use crate::link::{Call, CallError};
 use crate::machine::Machine;
 use crate::shim::{Shim, Stage};
+use crate::witness::{self, Sight};
 
 /// All processes that a shim has.
 pub(crate) async fn tasks(shim: &Shim, limit_ms: u64) -> Result<Vec<(ProcessKey, TaskState)>, CallError> {
@@ -43,12 +44,33 @@ pub(crate) async fn query(shim: Rc<Shim>, task: TaskKey) -> Result<TaskKnowledge
                 let found = tasks.into_iter().find(|(key, _)| *key == process);
                 return Ok(found.map_or(TaskKnowledge::NotKnown, |(_, state)| TaskKnowledge::Known(state)));
             }
-            Err(error) if shim.survived(&error).await => return Err(error.into()),
+            Err(error) if shim.survived(&error).await => return seen(&shim, task, error).await,
             Err(_) => {}
         }
     }
     shim.reached(Stage::Collected).await;
     recorded(&shim.machine, &shim.facts, task).await
+}
+
+/// What can be seen of a PID 1 whose shim does not answer. That it has not ended is no answer: only the shim knows more.
+async fn seen(shim: &Rc<Shim>, task: TaskKey, error: CallError) -> Result<TaskKnowledge> {
+    let (None, Some(process)) = (&task.exec, shim.process_of(&task.container)) else {
+        return Err(error.into());
+    };
+    let (sandbox, container) = (shim.sandbox.clone(), task.container);
+    let what = format!("a look at the process of container {container}");
+    let work = move |machine: &Machine| {
+        let key = process_key(&container, None);
+        match witness::look(&machine.directories, &sandbox, &key, &process, None) {
+            Ok(Sight::Ended(exit)) => Ok(TaskKnowledge::Known(TaskState {
+                container,
+                process: Some(process),
+                status: TaskStatus::Exited(exit),
+            })),
+            Ok(Sight::Runs | Sight::Lost) | Err(_) => Err(error.into()),
+        }
+    };
+    shim.machine.blocking(what, work).await
 }
 
 /// What a dead shim has written down of a process. Where that was removed and the exit is not settled yet, it is still being
@@ -74,13 +96,13 @@ pub(crate) async fn recorded(
     }))
 }
 
-/// What a container uses. When the shim does not answer, what its cgroup says.
+/// What a container uses. When the shim does not answer, or does not know the question, what its cgroup says.
 pub(crate) async fn measure(shim: Rc<Shim>, container: ContainerId) -> Result<Stats> {
     shim.alive()?;
     let answer = ask(&shim, call(&shim, "the measuring", &container, limit(&shim)), container.as_str()).await;
     match answer {
         Ok(answer) => Ok(Stats::from(&answer.stats.unwrap_or_default())),
-        Err(CallError::Silent { .. }) => {
+        Err(CallError::Silent { .. } | CallError::OutOfReach { .. } | CallError::NoSuchCall { .. }) => {
             let sandbox = shim.sandbox.clone();
             let work =
                 move |machine: &Machine| cgroup::measure(&machine.container_group(&sandbox, &container)?);
@@ -96,7 +118,7 @@ pub(crate) async fn measure_pod(shim: Rc<Shim>) -> Result<SandboxStats> {
     let question = Call::new(format!("the measuring of pod {} by its shim", shim.sandbox), limit(&shim));
     let (total, shim_private_bytes) = match ask(&shim, question, "").await {
         Ok(answer) => (Stats::from(answer.stats.get_or_default()), answer.shim_private_bytes),
-        Err(CallError::Silent { .. }) => {
+        Err(CallError::Silent { .. } | CallError::OutOfReach { .. } | CallError::NoSuchCall { .. }) => {
             let sandbox = shim.sandbox.clone();
             let work = move |machine: &Machine| cgroup::measure(&machine.pod_group(&sandbox)?);
             (shim.machine.blocking("the measuring of a pod", work).await?, None)

@@ -96,6 +96,7 @@ impl From<&Exit> for wire::Exit {
                 UnknownReason::HostRebooted => wire::UnknownReason::HOST_REBOOTED,
                 UnknownReason::NotKnownToShim => wire::UnknownReason::NOT_KNOWN_TO_SHIM,
                 UnknownReason::LostWhileDown => wire::UnknownReason::LOST_WHILE_DOWN,
+                UnknownReason::ShimOutOfReach => wire::UnknownReason::SHIM_OUT_OF_REACH,
             })),
         };
         Self {
@@ -122,6 +123,7 @@ impl TryFrom<&wire::Exit> for Exit {
                     wire::UnknownReason::HOST_REBOOTED => UnknownReason::HostRebooted,
                     wire::UnknownReason::NOT_KNOWN_TO_SHIM => UnknownReason::NotKnownToShim,
                     wire::UnknownReason::LOST_WHILE_DOWN => UnknownReason::LostWhileDown,
+                    wire::UnknownReason::SHIM_OUT_OF_REACH => UnknownReason::ShimOutOfReach,
                 },
             },
         };

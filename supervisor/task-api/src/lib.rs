@@ -1,7 +1,7 @@
 //! What is spoken with a shim.
 //!
 //! Owns: containerd's Task API in both of its versions ([`task`], [`task_v2`], [`task_v3`]), Mainstay's
-//! extension of it ([`extension`]), the protocol of the stream socket ([`streams`]), and the conversions
+//! extension of it ([`extension`]) and its versions, the protocol of the stream socket ([`streams`]), and the conversions
 //! between these and the types of `mainstay-messages` ([`convert`]). Both ends use it: the shim serves, the
 //! supervisor calls.
 //!
@@ -9,6 +9,7 @@
 //! open is in README.md; the bytes of the stream socket are in STREAMS.md.
 
 pub mod convert;
+mod protocol;
 pub mod streams;
 
 // Written by build.rs from the files in `proto/`, whose comments are the documentation.
@@ -30,13 +31,16 @@ pub use generated::task_ttrpc as task_v2;
 pub use generated::task_v3_ttrpc as task_v3;
 pub use protobuf::well_known_types;
 pub use protobuf::{Enum, EnumOrUnknown, Message, MessageField};
+pub use protocol::{EXTENSION_PROTOCOL, EXTENSION_PROTOCOL_OLDEST, NoCommonProtocol, Spoken};
 
-/// The number in [`extension::InfoResponse`]: raised when an older supervisor would misunderstand the shim.
-pub const EXTENSION_PROTOCOL: u32 = 1;
 /// The name on the wire of the Task service, version 2.
 pub const TASK_V2_SERVICE: &str = "containerd.task.v2.Task";
 /// The name on the wire of the Task service, version 3.
 pub const TASK_V3_SERVICE: &str = "containerd.task.v3.Task";
+/// What `stdout` of an exec begins with that says how long its output waits for a client, in milliseconds.
+pub const EXEC_OUTPUT_HOLD: &str = "stream://hold/";
+/// The longest such time, in milliseconds: a day.
+pub const EXEC_OUTPUT_HOLD_MAX_MS: u64 = 86_400_000;
 /// The type of the `Any` that holds the OCI process of an exec, as JSON.
 pub const PROCESS_TYPE_URL: &str = "types.containerd.io/opencontainers/runtime-spec/1/Process";
 /// The type of the `Any` that holds the OCI resources of an update, as JSON.

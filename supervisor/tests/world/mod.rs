@@ -3,6 +3,9 @@
 // Each test file uses a part of it.
 #![allow(dead_code)]
 
+#[path = "wire.rs"]
+pub mod wire;
+
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};

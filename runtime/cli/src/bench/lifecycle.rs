@@ -9,16 +9,13 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use futures::stream::{self, StreamExt, TryStreamExt};
-use mainstay::{
-    Config, ContainerId, ContainerSpec, IfRunning, Runtime, SandboxId, SandboxSpec, Shutdown, Subject, What,
-};
+use mainstay::{Config, ContainerId, IfRunning, Runtime, SandboxId, SandboxSpec, Shutdown, Subject, What};
 use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 use serde::Serialize;
 use tokio::io::unix::AsyncFd;
 
-use super::Lifecycle;
-use super::memory;
 use super::series::{Series, Summary};
+use super::{Lifecycle, memory, sleeper};
 use crate::arguments::Format;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -201,10 +198,6 @@ async fn measure_memory(runtime: &Runtime, pods: u32) -> Outcome<MemoryReport> {
         shim_pss_per_pod_kib: shims.iter().map(|memory| memory.pss).sum::<u64>() / u64::from(pods) / 1024,
         shim_private_median_kib: private.get(private.len() / 2).copied().unwrap_or_default() / 1024,
     })
-}
-
-fn sleeper() -> Outcome<ContainerSpec> {
-    Ok(ContainerSpec::new("main".parse()?, ["sleep", "1000000"]))
 }
 
 /// The floor, measured by this program in a process with one thread.

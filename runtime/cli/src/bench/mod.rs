@@ -1,23 +1,31 @@
 //! `mainstay bench`: measures the product, with what the kernel itself takes beside it, in one run.
 //!
-//! It embeds the runtime in this process; nothing here is on the path that it measures.
+//! It embeds the runtime in this process, or starts this program as a daemon; nothing here is on the path that it measures.
 
+mod churn;
 mod floor;
 mod lifecycle;
 mod memory;
+mod restart;
 mod series;
 
+use std::error::Error;
 use std::ffi::CString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use mainstay::ContainerSpec;
 
 /// What is measured.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Bench {
     /// Pods and containers: to running, exit latency, stop, remove; with the floor of the kernel beside it.
     Lifecycle(Lifecycle),
+    /// A daemon with many pods is killed: how soon the next one is ready, and has adopted them.
+    Restart(Restart),
+    /// Many pods are run and removed: what is there before and after, and what the durable writes cost.
+    Churn(Churn),
     /// The floor alone: clone, mounts and exec in five new namespaces. Runs in a process of its own.
     #[command(hide = true)]
     Floor(Floor),
@@ -35,6 +43,34 @@ pub struct Lifecycle {
     /// Pods that are kept running while memory is measured; 0 leaves it out.
     #[arg(long, default_value_t = 100)]
     pub memory_pods: u32,
+    /// Where the runtime keeps its files meanwhile.
+    #[arg(long, default_value = "/var/tmp")]
+    pub directory: PathBuf,
+}
+
+/// Options of the restart benchmark.
+#[derive(Clone, Debug, Args)]
+pub struct Restart {
+    /// Pods, each with one container.
+    #[arg(long, default_value_t = 100)]
+    pub pods: u32,
+    /// How often the daemon is killed and started.
+    #[arg(long, default_value_t = 5)]
+    pub rounds: u32,
+    /// Where the daemon keeps its files meanwhile.
+    #[arg(long, default_value = "/var/tmp")]
+    pub directory: PathBuf,
+}
+
+/// Options of the churn benchmark.
+#[derive(Clone, Debug, Args)]
+pub struct Churn {
+    /// Pods, each with one container.
+    #[arg(long, default_value_t = 1000)]
+    pub pods: u32,
+    /// Pods at the same time.
+    #[arg(long, default_value_t = 4)]
+    pub parallel: u32,
     /// Where the runtime keeps its files meanwhile.
     #[arg(long, default_value = "/var/tmp")]
     pub directory: PathBuf,
@@ -78,4 +114,11 @@ fn floor_in(options: &Floor) -> std::io::Result<Vec<std::time::Duration>> {
     floor::measure(options.rounds, &overlay, &target)
 }
 
+/// What runs in the containers of a benchmark: it sleeps until it is killed.
+fn sleeper() -> Result<ContainerSpec, Box<dyn Error>> {
+    Ok(ContainerSpec::new("main".parse()?, ["sleep", "1000000"]))
+}
+
+pub use churn::run as run_churn;
 pub use lifecycle::run as run_lifecycle;
+pub use restart::run as run_restart;

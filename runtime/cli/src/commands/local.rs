@@ -40,6 +40,16 @@ pub(super) async fn bench(context: &Context, command: &Bench) -> Result<ExitCode
             bench::run_lifecycle(options, context.format()).await.map_err(Failure::Bench)?;
             Ok(ExitCode::SUCCESS)
         }
+        Bench::Restart(options) => {
+            Failure::unless_root("bench restart", "it makes pods and containers")?;
+            bench::run_restart(options, context.format()).await.map_err(Failure::Bench)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Bench::Churn(options) => {
+            Failure::unless_root("bench churn", "it makes pods and containers")?;
+            bench::run_churn(options, context.format()).await.map_err(Failure::Bench)?;
+            Ok(ExitCode::SUCCESS)
+        }
         Bench::Floor(options) => Ok(bench::run_floor(options)),
     }
 }

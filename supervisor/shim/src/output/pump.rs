@@ -12,7 +12,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::attach::CLIENT_CLOSE_MS;
 use super::source::{Source, SourceKind, Turn};
-use super::{Output, PUMP_TURN_BYTES, Phase, Stream, hold_deadline};
+use super::{Output, PUMP_TURN_BYTES, Phase, Stream};
+use crate::logger;
 
 /// Where a process's output comes from.
 #[derive(Debug)]
@@ -48,7 +49,7 @@ pub(crate) fn start(output: &Rc<Output>, ends: Ends) {
     };
     *output.sources.borrow_mut() = sources;
     if let Phase::Held { until: None } = output.phase.get() {
-        output.phase.set(Phase::Held { until: Some(hold_deadline()) });
+        output.phase.set(Phase::Held { until: Some(output.hold_deadline()) });
     }
     tokio::task::spawn_local(run(output.clone()));
 }
@@ -111,7 +112,7 @@ impl Output {
         match self.phase.get() {
             Phase::Over => Gate::Over,
             Phase::Held { until } | Phase::Ending { held_until: until @ Some(_) } => {
-                Gate::Held { until: until.unwrap_or_else(hold_deadline) }
+                Gate::Held { until: until.unwrap_or_else(|| self.hold_deadline()) }
             }
             Phase::Flowing | Phase::Ending { held_until: None } if self.blocked() => Gate::Blocked,
             Phase::Flowing | Phase::Ending { held_until: None } => Gate::Open,
@@ -120,6 +121,10 @@ impl Output {
 
     /// Nobody came: what the process writes is discarded from now on.
     fn give_up_holding(&self) {
+        let after_ms = self.hold.as_millis();
+        logger::warning!(
+            "nobody has opened the output of an exec for {after_ms} ms: it is discarded from now on"
+        );
         self.phase.set(match self.phase.get() {
             Phase::Held { .. } => Phase::Flowing,
             Phase::Ending { .. } => Phase::Ending { held_until: None },

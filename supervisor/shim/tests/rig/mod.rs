@@ -243,6 +243,17 @@ impl Rig {
         terminal: bool,
         stdin: &str,
     ) -> ttrpc::Result<String> {
+        self.register_exec_with(id, args, terminal, [stdin, ""]).await
+    }
+
+    /// The same, with `stdin` and `stdout` of the request.
+    pub async fn register_exec_with(
+        &self,
+        id: &str,
+        args: &[&str],
+        terminal: bool,
+        [stdin, stdout]: [&str; 2],
+    ) -> ttrpc::Result<String> {
         let exec = self.new_id("e");
         let mut process = spec(args, terminal)["process"].take();
         process["terminal"] = json!(terminal);
@@ -256,6 +267,7 @@ impl Rig {
             exec_id: exec.clone(),
             terminal,
             stdin: stdin.to_owned(),
+            stdout: stdout.to_owned(),
             spec: MessageField::some(any),
             ..Default::default()
         };
