@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use mainstay_messages::process::Exit;
 use mainstay_messages::record::{ContainerRecord, SandboxRecord, ShimRecord};
+use mainstay_messages::shortage::{Shortage, explained};
 use mainstay_messages::spec::{MountSource, Rootfs};
 use mainstay_messages::{ContainerId, Error, Result, SandboxId};
 use mainstay_task_api::convert::ProcessKey;
@@ -43,8 +44,11 @@ pub(crate) enum Root {
 /// Checks that what a container is made from is there. Names the field and the path that are not.
 pub(crate) fn check_sources(record: &ContainerRecord) -> Result<()> {
     if let Rootfs::Directory { path } | Rootfs::CopyOnWrite { path } = &record.spec.rootfs {
-        let metadata = fs::metadata(path).map_err(|error| Error::StartFailed {
-            reason: format!("rootfs: the directory {path:?} cannot be used: {error}"),
+        let metadata = fs::metadata(path).map_err(|error| match Shortage::of(&error) {
+            Some(_) => at(path)(error),
+            None => Error::StartFailed {
+                reason: format!("rootfs: the directory {path:?} cannot be used: {error}"),
+            },
         })?;
         if !metadata.is_dir() {
             return Err(Error::StartFailed { reason: format!("rootfs: {path:?} is not a directory") });
@@ -55,6 +59,9 @@ pub(crate) fn check_sources(record: &ContainerRecord) -> Result<()> {
         if let MountSource::Bind { path } = &mount.source
             && let Err(error) = fs::metadata(path)
         {
+            if Shortage::of(&error).is_some() {
+                return Err(at(path)(error));
+            }
             return Err(Error::invalid(
                 format!("mounts[{index}].source"),
                 format!("{path:?}"),
@@ -88,9 +95,9 @@ pub(crate) fn make_pod(directories: &Directories, record: &SandboxRecord) -> Res
 }
 
 /// What a failure at a path is called towards callers.
-fn at(path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
+pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
     let path = path.display().to_string();
-    move |error| Error::unavailable(path, error)
+    move |error| Error::unavailable(path, explained(&error))
 }
 
 /// Makes a container's bundle.
