@@ -208,6 +208,8 @@ fn start_program(
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log.try_clone()?);
+    #[cfg(feature = "faults")]
+    command.envs(crate::faults::directory().map(|directory| (crate::faults::FAULTS_DIRECTORY, directory)));
     // SAFETY: the closure only makes system calls on descriptors that it owns copies of; it allocates nothing and takes
     // no lock, as is needed between fork and exec of a program with threads.
     unsafe {

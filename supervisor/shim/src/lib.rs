@@ -34,6 +34,7 @@ mod exit_record;
 mod exits;
 mod extension;
 mod failure;
+pub mod faults;
 mod identity;
 mod logger;
 mod output;
