@@ -25,9 +25,16 @@ impl Daemon {
             {
                 return daemon;
             }
-            assert!(!daemon.has_ended(), "the daemon has ended; see {:?}", world.path().join("daemon.log"));
+            assert!(!daemon.has_ended(), "the daemon has ended: {}", said(world));
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
+    }
+
+    /// Starts one that cannot run, waits for its end, and answers what it said.
+    pub async fn refusal(world: &World) -> String {
+        let mut daemon = Self::spawn(world, &[]);
+        daemon.ended().await;
+        said(world)
     }
 
     fn spawn(world: &World, environment: &[(&str, PathBuf)]) -> Self {
@@ -71,6 +78,11 @@ impl Daemon {
         self.child.kill().expect("our child");
         self.child.wait().expect("our child");
     }
+}
+
+/// What the daemons of a world have logged.
+fn said(world: &World) -> String {
+    std::fs::read_to_string(world.path().join("daemon.log")).expect("readable")
 }
 
 impl Drop for Daemon {

@@ -5,12 +5,14 @@
 //! world kills whatever is left in its cgroup, so that a test that fails leaves nothing either.
 
 pub mod daemon;
+pub mod disk;
 pub mod ledger;
 pub mod peer;
 pub mod wait;
 mod world;
 
 pub use daemon::Daemon;
+pub use disk::Disk;
 pub use world::{Shorthand, World, script_spec};
 
 /// A world for this test, or an early return that says why there is none.

@@ -10,11 +10,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use mainstay::faults::{FAULTS_DIRECTORY, HELD, points};
+use mainstay::faults::{FAULTS_DIRECTORY, HELD, points, shim_points};
 use mainstay::{ContainerPhase, Error, SandboxPhase, SandboxSpec, What};
 use mainstay_admin::Client;
 use mainstay_integration_tests::{Daemon, World, script_spec, wait, world};
 use mainstay_messages::admin::{IfRunning, Reference};
+use mainstay_messages::spec::{HostEntry, UserNamespace};
 
 /// Phases that no record in the store ever has: readers alone see them.
 const NEVER_WRITTEN: [&str; 4] = [
@@ -26,6 +27,9 @@ const NEVER_WRITTEN: [&str; 4] = [
 /// What makes a launch fail at its end, and a creation.
 const FAILURES: [(&str, &str); 2] =
     [("run-pod", "run-pod.namespaces.after"), ("create-container", "create-container.task.after")];
+/// The code of a container that was stopped without grace, and of one whose end nobody saw.
+const KILLED: u32 = 137;
+const UNKNOWN: u32 = 255;
 /// How long the same request is repeated, in milliseconds.
 const REPEAT_MS: u64 = 30_000;
 /// Time between two repetitions, in milliseconds.
@@ -70,7 +74,12 @@ impl Request {
         let pod = || Reference(pod.to_owned());
         match self {
             Self::RunPod => {
-                let spec = SandboxSpec::new(pod().0.parse().expect("a good name"));
+                let mut spec = SandboxSpec::new(pod().0.parse().expect("a good name"));
+                let address = "10.0.0.7".parse().expect("an address");
+                // So that its containers have a file of their own for it.
+                spec.names.hosts = vec![HostEntry { name: "db".to_owned(), address }];
+                // So that there is a file with its ids.
+                spec.user_namespace = UserNamespace::Auto;
                 client.run_sandbox(spec).await.map(drop)
             }
             Self::CreateContainer => {
@@ -162,6 +171,11 @@ impl Battlefield {
 
     /// A whole life, each request made until it works. Answers how many of them did not work.
     async fn live(&self, pod: &str) -> u32 {
+        self.live_to(pod, KILLED).await
+    }
+
+    /// The same, with an end of the container that shows as this code.
+    async fn live_to(&self, pod: &str, code: u32) -> u32 {
         let mut repeated = 0;
         let mut id = None;
         for request in LIFE {
@@ -171,7 +185,7 @@ impl Battlefield {
                 id = Some(self.assert_complete(pod).await);
             }
         }
-        self.assert_told_once(&id.expect("it was started")).await;
+        self.assert_told_once(&id.expect("it was started"), code).await;
         repeated
     }
 
@@ -197,7 +211,7 @@ impl Battlefield {
     }
 
     /// The journal has one end of the container, and it is the true one.
-    async fn assert_told_once(&self, container: &str) {
+    async fn assert_told_once(&self, container: &str, code: u32) {
         let client = self.client().await.expect("it listens");
         let life = client.explain(Reference(container.to_owned())).await.expect("explained");
         let ends: Vec<_> = life
@@ -207,7 +221,7 @@ impl Battlefield {
                 _ => None,
             })
             .collect();
-        assert_eq!(ends, [137], "{life:#?}");
+        assert_eq!(ends, [code], "{life:#?}");
     }
 
     /// Nothing is left, of any pod.
@@ -231,7 +245,7 @@ fn processes(cgroup: &Path) -> BTreeSet<String> {
 
 /// The points that a life passes.
 fn struck() -> impl Iterator<Item = String> {
-    points().into_iter().filter(|point| !NEVER_WRITTEN.contains(&point.as_str()))
+    points().into_iter().chain(shim_points()).filter(|point| !NEVER_WRITTEN.contains(&point.as_str()))
 }
 
 /// Whether a life passes a point only when something fails.
@@ -241,7 +255,12 @@ fn needs_failure(point: &str) -> bool {
 
 /// Whether a point is on the way forth of a saga.
 fn is_act(point: &str) -> bool {
-    !point.starts_with("commit.") && !point.contains(".undo.")
+    !point.starts_with("commit.") && !point.contains(".undo.") && !is_of_shim(point)
+}
+
+/// Whether it is a shim that passes a point, and not the daemon.
+fn is_of_shim(point: &str) -> bool {
+    shim_points().iter().any(|other| other == point)
 }
 
 /// Strikes at each point in turn, in a life where nothing else happens, and at each undo also in one in which what it
@@ -297,7 +316,21 @@ async fn every_step_may_be_taken_twice() {
 #[tokio::test]
 async fn the_daemon_may_be_killed_at_every_point() {
     let field = Battlefield::new(world!()).await;
-    strike_everywhere(&field, "kill", |_| true).await;
+    strike_everywhere(&field, "kill", |point| !is_of_shim(point)).await;
+}
+
+/// An exit that the shim has not written down dies with it, and the journal says that nobody saw it; one that it has is told
+/// as it was.
+#[tokio::test]
+async fn a_shim_may_be_killed_at_its_writes() {
+    let field = Battlefield::new(world!()).await;
+    for point in shim_points() {
+        let blow = field.set(&point, "kill");
+        let code = if point.ends_with(".before") { UNKNOWN } else { KILLED };
+        field.live_to("p", code).await;
+        assert!(blow.has_fallen(), "{point} was never passed");
+        field.assert_empty().await;
+    }
 }
 
 /// Cases 20, 21 and 30 (cd#4604 and its many kin): a creation that hung outlived its caller, and every other attempt was told for hours that the

@@ -190,6 +190,11 @@ pub enum What {
     },
     /// The store did not have a record of something that is there; it was taken from the pod's directory.
     RecordRebuilt,
+    /// A container has ended, and its log lacks some of its output: the disk did not take it.
+    OutputLost {
+        /// How much, in bytes of output.
+        bytes: u64,
+    },
 }
 
 /// One way of one step of a saga.
@@ -290,6 +295,9 @@ impl fmt::Display for What {
             ),
             Self::RecordRebuilt => {
                 f.write_str("record rebuilt from the pod's directory: the store had lost it")
+            }
+            Self::OutputLost { bytes } => {
+                write!(f, "{bytes} bytes of output are not in the log: its disk did not take them")
             }
             Self::Undone { step, outcome } => write!(f, "step undone: {step}: {outcome}"),
             Self::StepsTaken { saga, steps } => {

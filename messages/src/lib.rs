@@ -30,6 +30,7 @@ pub mod process;
 pub mod record;
 pub mod router;
 pub mod sandbox;
+pub mod shortage;
 pub mod spec;
 pub mod supervisor;
 pub mod time;

@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 
 use crate::backend::AdminBackend;
 use crate::config::{Config, ShimLifetime};
+use crate::failure::chain;
 use crate::runtime::{Runtime, Shutdown};
 
 /// Serves until `shutdown` is ready, then leaves the containers running (or, with
@@ -28,11 +29,12 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send + 'st
     let outcome = server.serve(Arc::new(AdminBackend::new(runtime.clone())), shutdown).await;
     tracing::info!(containers = ?fate, "ending");
     runtime.close(fate).await?;
-    outcome.map_err(|e| Error::unavailable("admin socket", e))
+    outcome.map_err(|e| Error::unavailable("admin socket", chain(&e)))
 }
 
 fn bind(config: &Config) -> Result<Server> {
-    let bound = Server::bind(&config.admin_socket).map_err(|e| Error::unavailable("admin socket", e))?;
+    let bound =
+        Server::bind(&config.admin_socket).map_err(|e| Error::unavailable("admin socket", chain(&e)))?;
     Ok(bound.with_limits(config.admin))
 }
 

@@ -1,8 +1,9 @@
 //! The places where tests strike, those of the sagas and those of the durable writes. Only with the feature `faults`.
 //!
 //! Every write of the store is two places, `commit.WHAT.before` and `commit.WHAT.after`, where `WHAT` is the record that is
-//! written and its phase, or that it is deleted, or `facts` for a write without a record. See
-//! [`mainstay_supervisor::faults`] for what can happen there and how it is asked for.
+//! written and its phase, or that it is deleted, or `facts` for a write without a record. Every file that is written to be found
+//! again is two, `write.FILE.before` and `write.FILE.after`. See [`mainstay_supervisor::faults`] for what can happen there and
+//! how it is asked for.
 
 use std::sync::Arc;
 
@@ -11,10 +12,10 @@ use mainstay_actors::ports::{EventPage, EventQuery, Loaded, Store};
 use mainstay_messages::journal::{Change, Commit, Committed};
 use mainstay_messages::record::{ContainerPhase, ContainerRecord, SandboxPhase, SandboxRecord};
 use mainstay_messages::{ContainerId, Result, SandboxId};
-pub use mainstay_supervisor::faults::{FAULTS_DIRECTORY, HELD, Moment};
+pub use mainstay_supervisor::faults::{FAULTS_DIRECTORY, HELD, Moment, shim_points};
 use mainstay_supervisor::faults::{is_set, reach};
 
-/// All places, in the usual order.
+/// All places but those of shims ([`shim_points`]), in the usual order.
 pub fn points() -> Vec<String> {
     let sandboxes = SandboxPhase::ALL.iter().map(|phase| sandbox(phase.word()));
     let containers = ContainerPhase::ALL.iter().map(|phase| container(phase.word()));

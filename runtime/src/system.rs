@@ -204,8 +204,9 @@ async fn start_actors(settings: SupervisorSettings, limits: StoreLimits) -> Resu
     let store = Arc::new(opened.store);
     let mut loaded = store.load().await?;
     let how = how_down(&loaded, &boot_id);
-    lost::bring_back(&*store, &mut loaded, &settings.directories(), opened.set_aside.as_deref()).await;
-    let ports = Ports { store: written_to(&store), clock: Arc::new(WallClock), ids: Arc::new(KernelRandom) };
+    let written = written_to(&store);
+    lost::bring_back(&*written, &mut loaded, &settings.directories(), opened.set_aside.as_deref()).await;
+    let ports = Ports { store: written, clock: Arc::new(WallClock), ids: Arc::new(KernelRandom) };
     let parts = Parts { ports, log_dir: settings.directories().logs(), last: loaded.last };
     let mut supervisor = None;
     let core = Core::start(parts, |facts| {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use mainstay_messages::Exit;
+use mainstay_messages::event::What;
 use mainstay_messages::router::ExitReceipt;
 use mainstay_task_api::convert::ProcessKey;
 use mainstay_task_api::extension::{NextExitsRequest, NextExitsResponse, ProcessKey as WireKey};
@@ -95,6 +96,10 @@ fn announced(shim: &Shim, answer: &NextExitsResponse) -> Vec<(ProcessKey, Exit)>
             (Ok(process), Ok(exit)) => {
                 let todo = shim.ledger.borrow_mut().announced(process.clone(), &exit);
                 if todo == Announcement::Report {
+                    if announced.log_bytes_lost > 0 {
+                        let what = What::OutputLost { bytes: announced.log_bytes_lost };
+                        shim.machine.note(&shim.sandbox, &process.container, what);
+                    }
                     reports.push((process, exit));
                 }
             }

@@ -1,19 +1,7 @@
 //! Places where tests strike: before and after every step of every saga, and before and after every durable write.
 //!
-//! Compiled to nothing without the feature `faults`, which only tests turn on. Owns: the names of the places, and what
-//! happens there. Never: decides anything of its own; a place at which no fault is set is passed as if it were not there.
-//!
-//! A program that has them is steered through the directory that `FAULTS_DIRECTORY` names. A file there, called like a
-//! point, sets a fault:
-//!
-//! | content | what happens at the point |
-//! |---|---|
-//! | `fail` or `fail N` | the next one time, or N times, it fails |
-//! | `repeat` | what came before it is done a second time; only for `after` |
-//! | `hang` | the file gets the ending `.held`, and nothing goes on until that file is removed |
-//! | `kill` | the program gets SIGKILL |
-//!
-//! The file is removed when its fault happens, so that a test can tell that it did.
+//! Compiled to nothing without the feature `faults`, which only tests turn on. Owns: the names of the places. Never: decides
+//! anything of its own. How a fault is set, and what happens then, is in [`mainstay_shim::faults`]: shims have such places too.
 
 use mainstay_messages::Result;
 use mainstay_messages::event::Way;
@@ -24,7 +12,49 @@ mod steered;
 #[cfg(feature = "faults")]
 pub(crate) use steered::step_point;
 #[cfg(feature = "faults")]
-pub use steered::{FAULTS_DIRECTORY, HELD, Moment, Passed, is_set, points, reach};
+pub use steered::{FAULTS_DIRECTORY, HELD, Moment, Passed, directory, is_set, points, reach, shim_points};
+
+/// A file that is written to be found again after the end of this program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// The record of a pod, in its directory.
+    PodRecord,
+    /// The ids of the host that a pod with a user namespace has.
+    PodIds,
+    /// Which process the shim of a pod is.
+    ShimIdentity,
+    /// What is mounted into a container as its `/etc/hosts` and the like.
+    NameFile,
+    /// The OCI spec of a container.
+    Spec,
+    /// The record of a container, in its bundle.
+    ContainerRecord,
+}
+
+impl Written {
+    /// All of them, in the order in which they are written.
+    #[cfg(feature = "faults")]
+    pub const ALL: [Self; 6] = [
+        Self::PodRecord,
+        Self::PodIds,
+        Self::ShimIdentity,
+        Self::NameFile,
+        Self::Spec,
+        Self::ContainerRecord,
+    ];
+
+    /// Its part of a point's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PodRecord => "pod-record",
+            Self::PodIds => "pod-ids",
+            Self::ShimIdentity => "shim-identity",
+            Self::NameFile => "name-file",
+            Self::Spec => "spec",
+            Self::ContainerRecord => "container-record",
+        }
+    }
+}
 
 /// Takes one way of one step, with what a test wants to happen around it.
 #[cfg(not(feature = "faults"))]

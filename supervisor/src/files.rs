@@ -10,13 +10,16 @@ use std::path::{Path, PathBuf};
 
 use mainstay_messages::process::Exit;
 use mainstay_messages::record::{ContainerRecord, SandboxRecord, ShimRecord};
+use mainstay_messages::shortage::{Shortage, explained};
 use mainstay_messages::spec::{IdMappings, MountSource, Rootfs};
 use mainstay_messages::{ContainerId, Error, Result, SandboxId};
+use mainstay_shim::faults::around_write;
 use mainstay_task_api::convert::ProcessKey;
 use oci_spec::runtime::Spec;
 use serde::Serialize;
 
 use crate::cgroup::with_sources;
+use crate::faults::Written;
 use crate::inventory::detach_below;
 use crate::oci::NameFile;
 use crate::paths::{Directories, Layer, PRIVATE_DIRECTORY_MODE};
@@ -43,8 +46,11 @@ pub(crate) enum Root {
 /// Checks that what a container is made from is there. Names the field and the path that are not.
 pub(crate) fn check_sources(record: &ContainerRecord) -> Result<()> {
     if let Rootfs::Directory { path } | Rootfs::CopyOnWrite { path } = &record.spec.rootfs {
-        let metadata = fs::metadata(path).map_err(|error| Error::StartFailed {
-            reason: format!("rootfs: the directory {path:?} cannot be used: {error}"),
+        let metadata = fs::metadata(path).map_err(|error| match Shortage::of(&error) {
+            Some(_) => at(path)(error),
+            None => Error::StartFailed {
+                reason: format!("rootfs: the directory {path:?} cannot be used: {error}"),
+            },
         })?;
         if !metadata.is_dir() {
             return Err(Error::StartFailed { reason: format!("rootfs: {path:?} is not a directory") });
@@ -55,6 +61,9 @@ pub(crate) fn check_sources(record: &ContainerRecord) -> Result<()> {
         if let MountSource::Bind { path } = &mount.source
             && let Err(error) = fs::metadata(path)
         {
+            if Shortage::of(&error).is_some() {
+                return Err(at(path)(error));
+            }
             return Err(Error::invalid(
                 format!("mounts[{index}].source"),
                 format!("{path:?}"),
@@ -83,14 +92,14 @@ pub(crate) fn make_pod(directories: &Directories, record: &SandboxRecord) -> Res
     };
     let bundles = directories.bundles(sandbox);
     create_private(&bundles).map_err(at(&bundles))?;
-    write_record(&directories.pod_record(sandbox), record)?;
+    write_record(Written::PodRecord, &directories.pod_record(sandbox), record)?;
     Ok(before)
 }
 
 /// What a failure at a path is called towards callers.
-fn at(path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
+pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
     let path = path.display().to_string();
-    move |error| Error::unavailable(path, error)
+    move |error| Error::unavailable(path, explained(&error))
 }
 
 /// Makes a container's bundle.
@@ -108,14 +117,15 @@ pub(crate) fn make_bundle(
     }
     let config = bundle.join("config.json");
     let text = serde_json::to_vec(spec).map_err(|error| Error::internal("config.json", error))?;
-    write_private(&config, &text).map_err(at(&config))?;
-    write_record(&directories.container_record(&record.sandbox, &record.id), record)
+    write_private(Written::Spec, &config, &text).map_err(at(&config))?;
+    let own = directories.container_record(&record.sandbox, &record.id);
+    write_record(Written::ContainerRecord, &own, record)
 }
 
 /// Writes a record beside what it is about, for a runtime whose store has lost it.
-fn write_record(path: &Path, record: &impl Serialize) -> Result<()> {
+fn write_record(which: Written, path: &Path, record: &impl Serialize) -> Result<()> {
     let text = serde_json::to_vec(record).map_err(|error| Error::internal("a record", error))?;
-    write_private(path, &text).map_err(at(path))
+    write_private(which, path, &text).map_err(at(path))
 }
 
 /// Makes what a container's changes go to, if it has such a thing.
@@ -261,7 +271,7 @@ pub(crate) fn write_identity(
     shim: &ShimRecord,
 ) -> io::Result<()> {
     let text = serde_json::to_vec(shim)?;
-    write_private(&directories.shim_identity(sandbox), &text)
+    write_private(Written::ShimIdentity, &directories.shim_identity(sandbox), &text)
 }
 
 /// Which process a pod's shim was; none when nothing (or nothing readable) was written.
@@ -285,22 +295,22 @@ pub(crate) fn append_private(path: &Path) -> io::Result<File> {
 
 /// Writes a file that is mounted into a container, and that every user in it may read.
 fn write_public(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    fs::write(path, bytes)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(MOUNTED_FILE_MODE))
+    around_write(Written::NameFile.name(), || {
+        fs::write(path, bytes)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(MOUNTED_FILE_MODE))
+    })
 }
 
 /// Writes a file as a whole: readers see all of it, or the one before.
-pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write_private(which: Written, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".new");
-    let mut file = OpenOptions::new()
-        .create(true)
-        .write(true)
-        .truncate(true)
-        .mode(PRIVATE_FILE_MODE)
-        .open(&temporary)?;
-    file.write_all(bytes)?;
-    fs::rename(&temporary, path)
+    around_write(which.name(), || {
+        let mut options = OpenOptions::new();
+        options.create(true).write(true).truncate(true).mode(PRIVATE_FILE_MODE);
+        options.open(&temporary)?.write_all(bytes)?;
+        fs::rename(&temporary, path)
+    })
 }
 
 /// The names in a directory; none when it is not there.

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use actix::Recipient;
 use mainstay_cgroups::{Cgroup, CgroupPath, Layout};
-use mainstay_messages::event::Subject;
+use mainstay_messages::event::{Subject, What};
 use mainstay_messages::router::Noted;
 use mainstay_messages::{ContainerId, Error, Result, SandboxId, Timestamp};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -87,6 +87,11 @@ impl Machine {
     /// Tells the journal what a saga of a container has come to.
     pub fn note_container(&self, sandbox: &SandboxId, container: &ContainerId, report: Report) {
         self.journal.do_send(Noted { subject: Subject::container(sandbox, container), what: report.fact() });
+    }
+
+    /// Tells the journal what is known of a container beside its exit.
+    pub fn note(&self, sandbox: &SandboxId, container: &ContainerId, what: What) {
+        self.journal.do_send(Noted { subject: Subject::container(sandbox, container), what });
     }
 
     /// The path of the cgroup above those of the pods.

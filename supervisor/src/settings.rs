@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use mainstay_cgroups::{CgroupPath, Layout};
 use mainstay_messages::id::ID_BYTES;
+use mainstay_messages::shortage::explained;
 use mainstay_messages::{Error, Result};
 use mainstay_task_api::EXEC_OUTPUT_HOLD_MAX_MS;
 use serde::{Deserialize, Serialize};
@@ -211,9 +212,9 @@ impl SupervisorSettings {
         if let Program::Path(path) = &self.program {
             check_program(path)?;
         }
-        self.directories()
-            .prepare()
-            .map_err(|(path, error)| Error::unavailable(format!("the directory {}", path.display()), error))
+        self.directories().prepare().map_err(|(path, error)| {
+            Error::unavailable(format!("the directory {}", path.display()), explained(&error))
+        })
     }
 
     /// A socket's path must fit `sun_path`, for a pod id of the usual length.

@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use mainstay_messages::record::ShimRecord;
+use mainstay_messages::shortage::explained;
 use mainstay_messages::{Error, ProcessIdentity, Result, SandboxId};
 use mainstay_shim::leftovers::{CGROUP_OPTION, STATE_OPTION, THROW_AWAY_OPTION};
 use mainstay_shim::zygote::{ForkError, Forked, ShimFiles, ZYGOTE_OPTION, padding};
@@ -33,7 +34,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
 };
 
-use crate::files::{PRIVATE_FILE_MODE, append_private, write_identity};
+use crate::files::{PRIVATE_FILE_MODE, append_private, at, write_identity};
 use crate::identity::identity_of;
 use crate::machine::Machine;
 use crate::paths::SOCKET_PATH_LENGTH_MAX;
@@ -60,15 +61,11 @@ pub(crate) struct Spawned {
 /// Makes the sockets of a pod, and starts its shim.
 pub(crate) fn spawn(machine: &Machine, sandbox: &SandboxId) -> Result<Spawned> {
     let directories = &machine.directories;
-    let failed = |what: &Path| {
-        let what = what.display().to_string();
-        move |error: io::Error| Error::unavailable(what, error)
-    };
     let (socket, streams) = (directories.shim_socket(sandbox), directories.streams_socket(sandbox));
-    let listener = listen(&socket).map_err(failed(&socket))?;
-    let stream_listener = listen(&streams).map_err(failed(&streams))?;
+    let listener = listen(&socket).map_err(at(&socket))?;
+    let stream_listener = listen(&streams).map_err(at(&streams))?;
     let log_path = directories.shim_log(sandbox);
-    let log = append_private(&log_path).map_err(failed(&log_path))?;
+    let log = append_private(&log_path).map_err(at(&log_path))?;
 
     let mut passed: Vec<OwnedFd> = vec![listener.into(), stream_listener.into()];
     if let Some(lifeline) = &machine.lifeline {
@@ -76,15 +73,16 @@ pub(crate) fn spawn(machine: &Machine, sandbox: &SandboxId) -> Result<Spawned> {
     }
     let arguments = arguments(machine, sandbox)?;
     let ids_path = directories.pod_ids(sandbox);
-    let ids = user_namespaces::of_pod(directories, sandbox).map_err(failed(&ids_path))?;
-    let cannot = |error: io::Error| Error::unavailable(format!("the shim of pod {sandbox}"), error);
+    let ids = user_namespaces::of_pod(directories, sandbox).map_err(at(&ids_path))?;
+    let cannot =
+        |error: io::Error| Error::unavailable(format!("the shim of pod {sandbox}"), explained(&error));
     let (process, pidfd) = start(machine, arguments, &log, &passed).map_err(cannot)?;
     spare(&process, machine.settings.shim_oom_score);
     let record = ShimRecord { process, socket, protocol: EXTENSION_PROTOCOL, ids };
     // From here on it is found again even if this process ends before its record is in the store.
     if let Err(error) = write_identity(directories, sandbox, &record) {
         undo(&pidfd);
-        return Err(Error::unavailable(directories.shim_identity(sandbox).display().to_string(), error));
+        return Err(at(&directories.shim_identity(sandbox))(error));
     }
     Ok(Spawned { record, pidfd })
 }
@@ -228,6 +226,8 @@ fn start_program(
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log.try_clone()?);
+    #[cfg(feature = "faults")]
+    command.envs(crate::faults::directory().map(|directory| (crate::faults::FAULTS_DIRECTORY, directory)));
     // SAFETY: the closure only makes system calls on descriptors that it owns copies of; it allocates nothing and takes
     // no lock, as is needed between fork and exec of a program with threads.
     unsafe {

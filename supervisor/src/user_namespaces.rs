@@ -11,10 +11,12 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use mainstay_messages::record::SandboxRecord;
+use mainstay_messages::shortage::explained;
 use mainstay_messages::spec::{IdMapping, IdMappings, UserNamespace};
 use mainstay_messages::{Error, Result, SandboxId};
 use serde::{Deserialize, Serialize};
 
+use crate::faults::Written;
 use crate::files::write_private;
 use crate::host::KernelVersion;
 use crate::machine::Machine;
@@ -125,7 +127,8 @@ pub(crate) fn assign(machine: &Machine, record: &SandboxRecord) -> Result<()> {
     };
     let path = directories.pod_ids(&record.id);
     let text = serde_json::to_vec(&assigned).map_err(|error| Error::internal("ids.json", error))?;
-    write_private(&path, &text).map_err(|error| Error::unavailable(path.display().to_string(), error))
+    write_private(Written::PodIds, &path, &text)
+        .map_err(|error| Error::unavailable(path.display().to_string(), explained(&error)))
 }
 
 /// The ids of a pod; none when it has the host's.

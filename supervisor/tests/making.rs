@@ -64,7 +64,11 @@ async fn what_is_being_made_is_neither_unknown_nor_removed_too_early() {
     for (number, (point, at)) in POINTS.into_iter().enumerate() {
         let container = world.container(&sandbox, &format!("c{number}"), &["sleep", "1000000"]);
         let making = held(&supervisor, faults.path(), point, &sandbox, &container).await;
-        let adopt = AdoptShim { record: sandbox.clone(), containers: vec![container.id.clone()], processes: Default::default() };
+        let adopt = AdoptShim {
+            record: sandbox.clone(),
+            containers: vec![container.id.clone()],
+            processes: Default::default(),
+        };
         let adopting = actix::spawn(supervisor.address.send(adopt));
         match query(&supervisor, &container).await {
             Err(Error::InProgress { id, operation, step, .. }) => {

@@ -21,7 +21,7 @@ use mainstay_messages::{ContainerId, Error, ExecId, Result, Signal, Timestamp};
 use super::state::{Answer, Ask, Effect, ExecLore, Forward, Input, START_COMMAND, StartLore};
 use super::{Container, Waiting};
 use crate::call::{CallId, ask};
-use crate::machine::{Wrote, feed};
+use crate::machine::{Wrote, feed, unrecorded};
 use crate::ports::{EventFilter, EventQuery};
 use crate::router::Routed;
 use crate::world::World;
@@ -71,7 +71,11 @@ impl Container {
             Effect::Again(input) => self.driver.again(input),
             Effect::Retire { calls, failed } => {
                 let failed = failed.map(|(makers, failure)| (makers, Err(failure)));
-                let answers: Vec<_> = [(calls, done(wrote))].into_iter().chain(failed).collect();
+                let done = match wrote {
+                    Wrote::Durable => Ok(Answer::Done),
+                    Wrote::Failed(error) => Err(unrecorded(error)),
+                };
+                let answers: Vec<_> = [(calls, done)].into_iter().chain(failed).collect();
                 match wrote {
                     Wrote::Durable => self.leave(answers, ctx),
                     Wrote::Failed(_) => {

@@ -28,6 +28,17 @@ pub(crate) enum Wrote {
     Failed(Error),
 }
 
+/// What is told those who asked for a removal that is done and cannot be written down yet.
+pub(crate) fn unrecorded(error: &Error) -> Error {
+    match error {
+        Error::Unavailable { what, reason } => {
+            let reason = format!("{reason} (all but its record is gone; the record follows by itself)");
+            Error::Unavailable { what: what.clone(), reason }
+        }
+        other => other.clone(),
+    }
+}
+
 /// An actor around a machine.
 pub(crate) trait Shell: Actor<Context = Context<Self>> {
     /// Its machine.

@@ -20,7 +20,7 @@ use super::state::{Answer, Ask, Effect, Input};
 use super::{Sandbox, Waiting};
 use crate::call::{CallId, ask};
 use crate::container::state::STOP_ANSWER_AFTER_KILL_MS;
-use crate::machine::{Wrote, feed};
+use crate::machine::{Wrote, feed, unrecorded};
 use crate::router::{AdoptContainer, Routed};
 
 /// Time for the supervisor to start a shim, in milliseconds.
@@ -74,7 +74,7 @@ impl Sandbox {
                 }
                 Wrote::Failed(error) => {
                     self.answer(runners, &Err(failure.unwrap_or_else(|| error.clone())));
-                    self.answer(content, &Err(error.clone()));
+                    self.answer(content, &Err(unrecorded(error)));
                 }
             },
             Effect::Abandon { calls } => {

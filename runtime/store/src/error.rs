@@ -4,7 +4,8 @@ use std::io;
 use std::path::PathBuf;
 
 use mainstay_messages::Error;
-use rusqlite::ErrorCode;
+use mainstay_messages::shortage::Shortage;
+use rusqlite::{Connection, ErrorCode};
 use thiserror::Error as ThisError;
 
 /// Why a store cannot be opened.
@@ -85,9 +86,24 @@ fn holder_text(holder: &Option<u32>) -> String {
     }
 }
 
-/// A failure of SQLite as callers of an open store see it.
-pub(crate) fn unavailable(error: &rusqlite::Error) -> Error {
-    Error::unavailable("store", error)
+/// A failure of SQLite as callers of an open store see it: which file, and what its operator can do.
+pub(crate) fn unavailable(store: &Connection, error: &rusqlite::Error) -> Error {
+    let what = format!("store {}", store.path().unwrap_or_default());
+    match shortage(error) {
+        Some(shortage) => Error::unavailable(what, format_args!("{error}; {}", shortage.remedy())),
+        None => Error::unavailable(what, error),
+    }
+}
+
+/// What the machine is short of, as far as SQLite says.
+fn shortage(error: &rusqlite::Error) -> Option<Shortage> {
+    match error.sqlite_error_code()? {
+        ErrorCode::DiskFull => Some(Shortage::Space),
+        ErrorCode::ReadOnly => Some(Shortage::Writable),
+        // What a disk answers that fails may look like anything.
+        ErrorCode::SystemIoFailure | ErrorCode::DatabaseCorrupt => Some(Shortage::Disk),
+        _ => None,
+    }
 }
 
 /// Whether a failure means that the file itself is damaged.

@@ -47,7 +47,7 @@ impl Reader {
         outcome.map_err(|error| {
             self.damage.note(&error);
             tracing::error!(%error, "the store cannot be read");
-            unavailable(&error)
+            unavailable(&self.connection, &error)
         })
     }
 }

@@ -205,7 +205,7 @@ impl Writer {
             Err(error) if group.len() == 1 => {
                 self.failed(&error);
                 for job in group.drain(..) {
-                    job.answer(Err(unavailable(&error)));
+                    job.answer(Err(unavailable(&self.connection, &error)));
                 }
             }
             Err(error) => {
@@ -236,7 +236,7 @@ impl Writer {
                     savepoint.finish()?;
                     self.damage.note(&error);
                     tracing::warn!(%error, "a commit was refused by the database");
-                    outcomes.push(Err(unavailable(&error)));
+                    outcomes.push(Err(unavailable(&transaction, &error)));
                 }
             }
         }

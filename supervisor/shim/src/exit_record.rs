@@ -14,6 +14,8 @@ use mainstay_task_api::convert::ProcessKey;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::faults::{EXIT_RECORD, around_write};
+
 /// What a record begins with.
 const FORMAT: Format = Format { magic: *b"MSEX", version: 1, body_length_max: 16 * 1024 };
 
@@ -89,7 +91,8 @@ pub(crate) fn write_exit_record(directory: &Path, record: &ExitRecord) -> Result
     let frame =
         FORMAT.seal(record).map_err(|source| ExitRecordError::Damaged { path: path.clone(), source })?;
     let temporary = path.with_extension("exit-new");
-    write_whole(&temporary, &frame).and_then(|()| std::fs::rename(&temporary, &path)).map_err(|source| {
+    let write = || write_whole(&temporary, &frame).and_then(|()| std::fs::rename(&temporary, &path));
+    around_write(EXIT_RECORD, write).map_err(|source| {
         // What could be written of it takes space that somebody needs; there is nothing more to be done here.
         let _ = std::fs::remove_file(&temporary);
         ExitRecordError::File { path, doing: "written", source }

@@ -114,9 +114,11 @@ async fn next_exits(
         let now = Instant::now();
         let exits = shim.exits.borrow_mut().take_due(begin, now);
         if !exits.is_empty() || now >= until {
+            let lost = |key| shim.process(key).map_or(0, |process| process.output.log_bytes_lost());
             let exits = exits.iter().map(|(key, exit)| wire::TaskExit {
                 process: MessageField::some(key.into()),
                 exit: MessageField::some(exit.into()),
+                log_bytes_lost: lost(key),
                 ..Default::default()
             });
             return Ok(wire::NextExitsResponse { exits: exits.collect(), ..Default::default() });

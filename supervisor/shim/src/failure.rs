@@ -6,7 +6,8 @@ use std::io;
 use std::path::PathBuf;
 
 use mainstay_cgroups::CgroupError;
-use mainstay_launch::LaunchError;
+use mainstay_launch::{LaunchError, Step};
+use mainstay_messages::shortage::Shortage;
 use mainstay_task_api::convert::{ConvertError, ProcessKey};
 use thiserror::Error;
 
@@ -146,8 +147,34 @@ impl Failure {
         move |source| Self::System { doing, source }
     }
 
+    /// What the machine is short of, where that is why: then nobody's request is at fault, and it may work another time.
+    fn shortage(&self) -> Option<Shortage> {
+        match self {
+            Self::File { source, .. } | Self::System { source, .. } => Shortage::of(source),
+            Self::Log(LogError::Open { source, .. } | LogError::Directory { source, .. }) => {
+                Shortage::of(source)
+            }
+            Self::Launch(LaunchError::System { step, source, .. }) => {
+                Shortage::of(source).filter(|shortage| match shortage {
+                    // A root that is read-only is what was asked for.
+                    Shortage::Writable => false,
+                    // Of namespaces and cgroups the kernel says "no space" where a limit is reached.
+                    Shortage::Space => !matches!(step, Step::Clone | Step::Namespaces | Step::Cgroup),
+                    _ => true,
+                })
+            }
+            // The files of cgroups are on no disk, and some of them say "no space" of their own.
+            Self::Cgroup(CgroupError::Io { source, .. }) => Shortage::of_code(source.raw_os_error())
+                .filter(|shortage| matches!(shortage, Shortage::Descriptors | Shortage::OpenFiles)),
+            _ => None,
+        }
+    }
+
     fn code(&self) -> ttrpc::Code {
         use ttrpc::Code;
+        if self.shortage().is_some() {
+            return Code::UNAVAILABLE;
+        }
         match self {
             Self::NotFound { .. } | Self::Gone { .. } => Code::NOT_FOUND,
             Self::Exists { .. } => Code::ALREADY_EXISTS,
@@ -188,7 +215,10 @@ impl Failure {
 
     /// The whole story in one sentence.
     pub(crate) fn sentence(&self) -> String {
-        Chain(self).to_string()
+        match self.shortage() {
+            Some(shortage) => format!("{}; {}", Chain(self), shortage.remedy()),
+            None => Chain(self).to_string(),
+        }
     }
 }
 

@@ -35,6 +35,7 @@ mod exit_record;
 mod exits;
 mod extension;
 mod failure;
+pub mod faults;
 mod identity;
 pub mod leftovers;
 mod logger;

@@ -223,7 +223,10 @@ fn a_bad_commit_does_not_fail_its_neighbours() {
     let answers = [fact(1), fact(2), bad, fact(3), fact(4)].map(|commit| store.commit(commit));
     outsider.execute_batch("COMMIT").expect("unlocked");
     let answers = block_on(join_all(answers));
-    assert!(matches!(&answers[2], Err(Error::Unavailable { what, .. }) if what == "store"), "{answers:?}");
+    assert!(
+        matches!(&answers[2], Err(Error::Unavailable { what, .. }) if what.starts_with("store /")),
+        "{answers:?}"
+    );
     let numbers: Vec<_> = answers.iter().flatten().map(|committed| committed.last.0).collect();
     assert_eq!(numbers, [1, 2, 3, 4]);
     assert_eq!(pids(&all(&store)), [1, 2, 3, 4]);
@@ -269,7 +272,8 @@ fn a_locked_database_is_an_error_for_as_long_as_it_is_locked() {
     outsider.execute_batch("BEGIN IMMEDIATE").expect("locked");
     match block_on(store.commit(fact(1))) {
         Err(Error::Unavailable { what, reason }) => {
-            assert_eq!((&*what, &*reason), ("store", "database is locked"))
+            assert!(what.starts_with("store /"), "{what}");
+            assert_eq!(reason, "database is locked");
         }
         other => panic!("{other:?}"),
     }

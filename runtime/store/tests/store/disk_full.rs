@@ -74,7 +74,9 @@ fn a_full_disk_refuses_writes_and_heals() {
             Err(error) => break error,
         }
     };
-    assert_eq!(failure, Error::unavailable("store", "database or disk is full"));
+    let what = format!("store {}", path.display());
+    let reason = "database or disk is full; make room on that disk and ask again";
+    assert_eq!(failure, Error::unavailable(what, reason));
     assert!(written > 0);
     // A group too, and again and again.
     for _ in 0..3 {

@@ -8,15 +8,16 @@ mod sheet;
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use thiserror::Error;
 
-use self::sheet::{Header, Sheet, Torn, Trouble};
+use self::sheet::{Cause, Header, Sheet, Torn, Trouble};
 use super::splitter::Splitter;
 use super::{ReadAt, Stream};
+use crate::logger;
 
 /// The file's permissions.
 const LOG_MODE: u32 = 0o640;
@@ -104,6 +105,7 @@ impl CriLog {
 
     /// Writes bytes that were read at `at`. `batch` is a buffer to work in.
     pub(crate) fn write(&mut self, stream: Stream, bytes: &[u8], at: ReadAt, batch: &mut Vec<u8>) {
+        self.follow_name();
         let mut sheet =
             Sheet { file: &self.file, trouble: &mut self.trouble, lost: &mut self.bytes_lost, batch };
         let header = Header::new(at, stream);
@@ -113,11 +115,11 @@ impl CriLog {
         };
         splitter.push(bytes, |tag, head, tail| sheet.record(&header, tag, head, tail));
         sheet.flush();
-        self.retry_by_name();
     }
 
     /// The streams have ended: writes what is left of their last lines.
     pub(crate) fn finish(&mut self, at: ReadAt, batch: &mut Vec<u8>) {
+        self.follow_name();
         let mut sheet =
             Sheet { file: &self.file, trouble: &mut self.trouble, lost: &mut self.bytes_lost, batch };
         for (stream, splitter) in [(Stream::Stdout, &mut self.stdout), (Stream::Stderr, &mut self.stderr)] {
@@ -147,15 +149,45 @@ impl CriLog {
         }
     }
 
-    /// A file that failed for another reason than want of space may be of a file system that is gone: the next
-    /// attempt is made on the file that has its name by then.
-    fn retry_by_name(&mut self) {
-        let Some(trouble) = &self.trouble else { return };
-        if trouble.torn == Torn::Yes && Instant::now() >= trouble.retry_at {
-            // If it fails, the old file is tried.
-            let _ = self.reopen();
+    /// Goes over to the file that has the log's name by now, where the one at hand is of no use: it was deleted, so that
+    /// nobody would ever read what is written to it, or it failed for another reason than want of space, and may be of a
+    /// file system that is gone.
+    fn follow_name(&mut self) {
+        let deleted = is_deleted(&self.file);
+        let due = match &self.trouble {
+            Some(trouble) => trouble.cause == Cause::File && Instant::now() >= trouble.retry_at,
+            None => deleted,
+        };
+        if !due {
+            return;
+        }
+        match open(&self.path) {
+            Ok((file, age)) => {
+                if let Some(trouble) = self.trouble.as_mut().filter(|_| !is_same(&self.file, &file)) {
+                    trouble.torn = Torn::No;
+                }
+                (self.file, self.age) = (file, age);
+            }
+            Err(error) if deleted => {
+                if self.trouble.is_none() {
+                    logger::warning!("a container's log was deleted, its output is being dropped: {error}");
+                }
+                self.trouble = Some(Trouble::now(Cause::File, Torn::No));
+            }
+            // The old file is tried again.
+            Err(_) => {}
         }
     }
+}
+
+/// Whether a file has no name any more.
+fn is_deleted(file: &File) -> bool {
+    file.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
+}
+
+fn is_same(one: &File, other: &File) -> bool {
+    let place = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino())).ok();
+    place(one) == place(other)
 }
 
 /// Opens a log file for appending. Nothing but a regular file is ever opened for writing: O_NONBLOCK keeps a FIFO

@@ -24,6 +24,23 @@ pub(super) struct Trouble {
     pub(super) retry_at: Instant,
     /// A torn record stands at the end of the file and could not be cut off.
     pub(super) torn: Torn,
+    pub(super) cause: Cause,
+}
+
+/// What is at fault when a file cannot be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// Its disk has no room; the same file can be written when there is some.
+    Room,
+    /// The file itself, or its file system: another file of that name may do better.
+    File,
+}
+
+impl Trouble {
+    /// Something just failed; it is tried again after a while.
+    pub(super) fn now(cause: Cause, torn: Torn) -> Self {
+        Self { retry_at: Instant::now() + Duration::from_millis(LOG_RETRY_MS), torn, cause }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,8 +135,11 @@ impl Sheet<'_> {
         if self.trouble.is_none() {
             logger::warning!("a container's log cannot be written, its output is being dropped: {error}");
         }
-        *self.trouble =
-            Some(Trouble { retry_at: Instant::now() + Duration::from_millis(LOG_RETRY_MS), torn });
+        let cause = match (error, torn) {
+            (Errno::NOSPC | Errno::DQUOT, Torn::No) => Cause::Room,
+            _ => Cause::File,
+        };
+        *self.trouble = Some(Trouble::now(cause, torn));
     }
 }
 

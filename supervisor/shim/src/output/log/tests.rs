@@ -76,6 +76,28 @@ fn a_failed_reopen_keeps_the_old_file() {
     assert_eq!(read(&path).lines().count(), 1);
 }
 
+/// Somebody deleted the directory of the logs to make room, and made it again. The output went on into the deleted file,
+/// for days, and nobody could read it or knew that it was lost.
+#[test]
+fn a_deleted_file_is_left_for_the_one_that_has_its_name() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("sub/app.log");
+    let mut log = CriLog::create(&path).expect("opened");
+    write(&mut log, Stream::Stdout, "1\n");
+    std::fs::remove_file(&path).expect("deleted");
+    write(&mut log, Stream::Stdout, "2\n");
+    assert_eq!((read(&path).lines().count(), log.bytes_lost()), (1, 0));
+
+    std::fs::remove_dir_all(directory.path().join("sub")).expect("deleted");
+    write(&mut log, Stream::Stdout, "345\n");
+    assert_eq!(log.bytes_lost(), 4);
+    std::fs::create_dir(directory.path().join("sub")).expect("made");
+    log.trouble.as_mut().expect("it has failed").retry_at = Instant::now();
+    write(&mut log, Stream::Stdout, "6\n");
+    assert!(read(&path).ends_with("stdout F 6\n"));
+    assert_eq!(log.bytes_lost(), 4);
+}
+
 #[test]
 fn an_unused_new_log_is_removed_and_an_old_one_is_not() {
     let directory = tempfile::tempdir().expect("a directory");
