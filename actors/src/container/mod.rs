@@ -138,12 +138,10 @@ impl Container {
             None => Subject::container(&record.sandbox, &record.id),
         }
     }
-}
 
-impl Actor for Container {
-    type Context = Context<Self>;
-
-    fn started(&mut self, _ctx: &mut Context<Self>) {
+    /// Lets readers see it as it is. Before it starts: an actor that was started runs some time later, and until then what
+    /// is recorded would seem not to be there.
+    pub(crate) fn show(&self) {
         let machine = self.driver.machine();
         let shown = self.world.publisher.directory().container(&machine.record().id);
         // An exit that readers have seen stays to be seen; it is on its way to this actor.
@@ -153,6 +151,10 @@ impl Actor for Container {
             self.world.publisher.container(machine.snapshot());
         }
     }
+}
+
+impl Actor for Container {
+    type Context = Context<Self>;
 }
 
 impl Handler<Deliver> for Container {

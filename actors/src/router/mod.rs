@@ -107,8 +107,9 @@ impl Router {
         };
         let ticket = Ticket::new(Child::Sandbox(id.clone()), generation, router.recipient());
         let inbox = Inbox::default();
-        let addr = Sandbox::new(machine, inbox.clone(), ticket, links, self.world.clone()).start();
-        let link = Link { addr, inbox };
+        let sandbox = Sandbox::new(machine, inbox.clone(), ticket, links, self.world.clone());
+        sandbox.show();
+        let link = Link { addr: sandbox.start(), inbox };
         self.sandboxes.insert(id, link.clone());
         link
     }
@@ -126,8 +127,9 @@ impl Router {
             container::Links { admit: router.clone().recipient(), deregister: router.clone().recipient() };
         let ticket = Ticket::new(Child::Container(id.clone()), generation, router.recipient());
         let inbox = Inbox::default();
-        let addr = Container::new(machine, inbox.clone(), ticket, links, self.world.clone()).start();
-        let link = Link { addr, inbox };
+        let container = Container::new(machine, inbox.clone(), ticket, links, self.world.clone());
+        container.show();
+        let link = Link { addr: container.start(), inbox };
         self.containers.insert(id, link.clone());
         link
     }

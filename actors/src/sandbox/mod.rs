@@ -144,6 +144,14 @@ impl Sandbox {
         &self.driver.machine().record().id
     }
 
+    /// Lets readers see it as it is. Before it starts: an actor that was started runs some time later, and until then what
+    /// is recorded would seem not to be there.
+    pub(crate) fn show(&self) {
+        if self.driver.machine().standing() == Standing::Recorded {
+            self.world.publisher.sandbox(self.driver.machine().snapshot());
+        }
+    }
+
     /// Answers calls. Those whose callers were dropped for want of room are not there any more.
     fn answer(&mut self, calls: Vec<CallId>, answer: &Result<state::Answer>) {
         for call in calls {
@@ -156,12 +164,6 @@ impl Sandbox {
 
 impl Actor for Sandbox {
     type Context = Context<Self>;
-
-    fn started(&mut self, _ctx: &mut Context<Self>) {
-        if self.driver.machine().standing() == Standing::Recorded {
-            self.world.publisher.sandbox(self.driver.machine().snapshot());
-        }
-    }
 }
 
 impl Handler<Deliver> for Sandbox {

@@ -44,6 +44,21 @@ async fn running_containers_are_adopted() {
     assert_eq!((test.world.host.shims(), test.world.host.tasks()), (0, 0));
 }
 
+/// Right after a restart with 500 pods a list had 329 of them, and removing one of the others by its id succeeded as if it
+/// were long gone: actors that were started had not run yet. It was running 17 minutes later.
+#[actix::test]
+async fn everything_is_listed_at_once() {
+    const PODS: usize = 200;
+    let test = Test::new();
+    for number in 0..PODS {
+        let pod = test.run(&format!("pod-{number}")).await.expect("a pod");
+        test.create(&pod, "c").await.expect("created");
+    }
+    let world = crash(test);
+    let core = world.restart(HowDown::Restarted).await.expect("the store loads");
+    assert_eq!((core.directory.sandboxes().len(), core.directory.containers(None).len()), (PODS, PODS));
+}
+
 /// Case 4: an exit during the downtime had code 0 or 255 afterwards.
 #[actix::test]
 async fn an_exit_during_the_downtime_keeps_its_code() {
