@@ -5,10 +5,11 @@
 //!
 //! Owns: the choice of a range, and the file that holds it. Never: makes a namespace.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mainstay_messages::record::SandboxRecord;
 use mainstay_messages::shortage::explained;
@@ -51,12 +52,21 @@ pub struct UserNamespaces {
     pub ids_per_pod: u32,
 }
 
-/// One pod at a time chooses.
+/// Where pods choose their ids, one at a time. What is chosen counts from then on, however long the writing of it takes: a
+/// disk that hangs under one pod holds up no other.
 #[derive(Debug, Default)]
-pub(crate) struct IdDesk(Mutex<()>);
+pub(crate) struct IdDesk {
+    chosen: Mutex<BTreeMap<SandboxId, Assigned>>,
+}
+
+/// A choice that is being written. Dropped, the pod's directory alone says what it has.
+struct Choice<'a> {
+    desk: &'a IdDesk,
+    sandbox: &'a SandboxId,
+}
 
 /// The ids of a pod, as its directory has them.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Assigned {
     origin: Origin,
     ids: IdMappings,
@@ -68,6 +78,18 @@ struct Assigned {
 enum Origin {
     Auto,
     Given,
+}
+
+impl IdDesk {
+    fn chosen(&self) -> MutexGuard<'_, BTreeMap<SandboxId, Assigned>> {
+        self.chosen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Choice<'_> {
+    fn drop(&mut self) {
+        self.desk.chosen().remove(self.sandbox);
+    }
 }
 
 impl Default for UserNamespaces {
@@ -118,13 +140,18 @@ pub(crate) fn assign(machine: &Machine, record: &SandboxRecord) -> Result<()> {
     }
     check_machine(machine.host.kernel)?;
     let directories = &machine.directories;
-    let _turn = machine.ids.0.lock().unwrap_or_else(PoisonError::into_inner);
-    let others = others(directories, &record.id)?;
+    let mut chosen = machine.ids.chosen();
+    let mut others = others(directories, &record.id)?;
+    others
+        .extend(chosen.iter().filter(|(id, _)| **id != record.id).map(|(id, ids)| (id.clone(), ids.clone())));
     let assigned = match wanted {
         UserNamespace::Host => return Ok(()),
         UserNamespace::Auto => auto(&machine.settings.user_namespaces, &others, place_of(directories))?,
         UserNamespace::Mapped(ids) => given(ids, &others)?,
     };
+    chosen.insert(record.id.clone(), assigned.clone());
+    drop(chosen);
+    let _choice = Choice { desk: &machine.ids, sandbox: &record.id };
     let path = directories.pod_ids(&record.id);
     let text = serde_json::to_vec(&assigned).map_err(|error| Error::internal("ids.json", error))?;
     write_private(Written::PodIds, &path, &text)

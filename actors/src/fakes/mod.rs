@@ -126,7 +126,8 @@ impl FakeWorld {
     pub async fn restart(&self, how: crate::HowDown) -> mainstay_messages::Result<Core> {
         let loaded = self.store.load().await?;
         let core = self.start();
-        core.router.do_send(crate::Recover { loaded, how });
+        let closed = |_| mainstay_messages::Error::internal("the router", "it ended while it was started");
+        core.router.send(crate::Recover { loaded, how }).await.map_err(closed)?;
         Ok(core)
     }
 }
