@@ -74,6 +74,12 @@ impl Disk {
         fs::remove_file(self.at.join(BALLAST)).expect("removed");
     }
 
+    /// The room that is left on it, in bytes.
+    pub fn room(&self) -> u64 {
+        let numbers = rustix::fs::statvfs(&self.at).expect("mounted");
+        numbers.f_bavail * numbers.f_frsize
+    }
+
     /// Does to it what the kernel does when it finds an error in a file system: from now on it is read-only.
     pub fn turn_read_only(&self) {
         self.sync();

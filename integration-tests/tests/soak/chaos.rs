@@ -19,6 +19,10 @@ const PAUSE_MAX_MS: u64 = 1_500;
 /// The longest time that something is stopped, down or full, in milliseconds.
 const BLOW_MAX_MS: u64 = 2_500;
 
+/// Room that the disk must have when it is not filled, in bytes. With less the journal itself has filled it, and nothing heals:
+/// removals then wait for their records to be deleted until whoever asked for them loses patience.
+const ROOM_MIN_BYTES: u64 = 4 << 20;
+
 /// What can befall them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Blow {
@@ -94,20 +98,26 @@ impl<'a> Chaos<'a> {
             Blow::FillDisk => {
                 self.disk.fill();
                 pause(chance, BLOW_MAX_MS).await;
-                self.disk.relieve();
+                self.relieve();
             }
             Blow::KillDaemonOnFullDisk => {
                 self.disk.fill();
                 pause(chance, BLOW_MAX_MS).await;
                 self.excuse_all().await;
                 self.down(chance).await;
-                self.disk.relieve();
+                self.relieve();
             }
             Blow::KillBoth => {
                 self.kill_shim(chance).await;
                 self.down(chance).await;
             }
         }
+    }
+
+    fn relieve(&self) {
+        self.disk.relieve();
+        let room = self.disk.room();
+        assert!(room >= ROOM_MIN_BYTES, "the disk is too small for this soak: {room} bytes are left on it");
     }
 
     /// The daemon is killed, and starts after a while.
