@@ -22,7 +22,7 @@ use mainstay_messages::spec::WindowSize;
 use mainstay_messages::{ContainerId, Error, ExecId, Exit, ExitStatus, Signal, Timestamp};
 
 use crate::call::CallId;
-use crate::machine::{Durability, Machine, Now, Outcome, Plan};
+use crate::machine::{Durability, Machine, Now, Outcome, Plan, still_unrecorded};
 
 pub use adoption::ADOPTED_GONE_WAIT_MS;
 pub use change::{CHANGE_RETRY_MAX_MS, CHANGE_RETRY_MS};
@@ -236,18 +236,15 @@ impl State {
     }
 
     /// The decision about an input while nothing of the container is left but its actor.
-    fn decide_deleted(&self, input: Input, now: Now) -> Outcome<Self> {
+    fn decide_deleted(&self, input: Input) -> Outcome<Self> {
         match input {
-            Input::Stop { call, .. } | Input::Remove { call, .. } => {
-                // A removal that is not durable yet is answered when it is.
-                if self.durability == Durability::Behind {
-                    return self.wait_for_removal(call, now);
-                }
-                Outcome::Ignore { call: Some(call), why: "already gone" }
+            Input::Remove { call, .. } if self.durability == Durability::Behind => {
+                Outcome::Deny { call, error: still_unrecorded() }
             }
-            Input::Kill { call, .. } | Input::KillExec { call, .. } => {
-                Outcome::Ignore { call: Some(call), why: "already gone" }
-            }
+            Input::Stop { call, .. }
+            | Input::Remove { call, .. }
+            | Input::Kill { call, .. }
+            | Input::KillExec { call, .. } => Outcome::Ignore { call: Some(call), why: "already gone" },
             // Its fact is in the commit that is still to be written.
             Input::Exit { call, .. } if self.durability == Durability::Behind => self.still_pending(call),
             Input::Exit { call, .. } => Outcome::Ignore { call: Some(call), why: "already torn down" },
@@ -271,7 +268,7 @@ impl Machine for State {
 
     fn decide(&self, input: Input, now: Now) -> Outcome<Self> {
         if self.standing == Standing::Deleted {
-            return self.decide_deleted(input, now);
+            return self.decide_deleted(input);
         }
         match input {
             Input::Create { call, spec } => self.create(call, &spec, now),

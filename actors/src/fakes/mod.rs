@@ -13,8 +13,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mainstay_messages::Timestamp;
 use mainstay_messages::id::ID_BYTES;
+use mainstay_messages::{Error, Result, Timestamp};
 use tokio::time::Instant;
 
 pub use host::{
@@ -122,12 +122,13 @@ impl FakeWorld {
     /// Starts the actors on what is left of an earlier start, and has them take it over.
     ///
     /// # Errors
-    /// Those of the store.
-    pub async fn restart(&self, how: crate::HowDown) -> mainstay_messages::Result<Core> {
+    /// Those of the store, and [`Error::Unavailable`] when the router has ended.
+    pub async fn restart(&self, how: crate::HowDown) -> Result<Core> {
         let loaded = self.store.load().await?;
         let core = self.start();
-        let closed = |_| mainstay_messages::Error::internal("the router", "it ended while it was started");
-        core.router.send(crate::Recover { loaded, how }).await.map_err(closed)?;
+        // Answered when all is listed, as whoever starts the real actors waits for it.
+        let taken_over = core.router.send(crate::Recover { loaded, how }).await;
+        taken_over.map_err(|error| Error::unavailable("the router", error))?;
         Ok(core)
     }
 }

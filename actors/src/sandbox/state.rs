@@ -21,7 +21,7 @@ use mainstay_messages::supervisor::Adopted;
 use mainstay_messages::{ContainerId, Error, Result, Timestamp};
 
 use crate::call::CallId;
-use crate::machine::{Durability, Machine, Now, Outcome, Plan};
+use crate::machine::{Durability, Machine, Now, Outcome, Plan, still_unrecorded};
 
 pub use adoption::{ADOPT_RETRY_MAX_MS, ADOPT_RETRY_MS, HowDown};
 pub use teardown::{TEARDOWN_RETRY_MAX_MS, TEARDOWN_RETRY_MS};
@@ -337,15 +337,12 @@ impl State {
     /// The decision about an input while nothing of the sandbox is left but its actor.
     fn decide_deleted(&self, input: Input, now: Now) -> Outcome<Self> {
         match input {
-            Input::Stop { call, .. } | Input::Remove { call } => match self.durability {
-                // A removal that is not durable yet is answered when it is.
-                Durability::Behind => {
-                    let mut draft = self.draft(now);
-                    draft.next.removers.push(call);
-                    draft.in_memory()
-                }
-                Durability::Written => Outcome::Ignore { call: Some(call), why: "already gone" },
-            },
+            Input::Remove { call } if self.durability == Durability::Behind => {
+                Outcome::Deny { call, error: still_unrecorded() }
+            }
+            Input::Stop { call, .. } | Input::Remove { call } => {
+                Outcome::Ignore { call: Some(call), why: "already gone" }
+            }
             Input::Run { call, .. } | Input::Admit { call, .. } | Input::Measure { call } => {
                 Outcome::Deny { call, error: self.terminating() }
             }

@@ -55,6 +55,32 @@ async fn stopping_and_removing_go_on_while_the_store_fails() {
     test.create(&pod, "web").await.expect("the name is free");
 }
 
+/// Only the first to ask for a removal on a full disk was told that a record was left. Whoever asked again waited, without any
+/// answer, until somebody made room; and so did the removal of the pod.
+#[actix::test]
+async fn whoever_asks_again_for_a_removal_that_is_not_written_is_told_so() {
+    let test = Test::new();
+    let pod = test.pod().await;
+    let container = test.running(&pod, "web").await;
+    test.world.store.set_fault(StoreFault::Fail);
+    for _ in 0..2 {
+        let error =
+            test.remove(&container, IfRunning::Kill).await.expect_err("it is not written").to_string();
+        assert!(error.contains("all but its record is gone"), "{error}");
+    }
+    test.stop(&container, 0).await.expect("its process has ended");
+    for _ in 0..2 {
+        let error = test.remove_pod(&pod).await.expect_err("it is not written").to_string();
+        assert!(error.contains("all but its record is gone"), "{error}");
+    }
+    test.world.store.set_fault(StoreFault::None);
+    test.until("both are gone", |test| {
+        test.core.directory.containers(None).is_empty() && test.core.directory.sandboxes().is_empty()
+    })
+    .await;
+    test.run("pod").await.expect("its name is free");
+}
+
 #[actix::test]
 async fn an_exit_is_pending_until_it_is_durable() {
     let test = Test::new();

@@ -11,7 +11,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use mainstay::{Config, IfRunning, Runtime, SandboxSpec, Shutdown};
 use serde::Serialize;
 
-use super::{Churn, memory, sleeper};
+use super::{Churn, cgroups, memory, sleeper};
 use crate::arguments::Format;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -114,16 +114,13 @@ impl Ledger {
         let me = std::process::id();
         let count = |path: &str| fs::read_dir(path).map(Iterator::count);
         let children = fs::read_to_string(format!("/proc/{me}/task/{me}/children")).unwrap_or_default();
-        let name = cgroup.trim_start_matches('/');
-        let hierarchies = fs::read_dir("/sys/fs/cgroup")?.flatten();
-        let tops =
-            hierarchies.map(|entry| entry.path().join(name)).chain([Path::new("/sys/fs/cgroup").join(name)]);
+        let tops = cgroups::tops(cgroup)?;
         Ok(Self {
             descriptors: count("/proc/self/fd")?,
             threads: count("/proc/self/task")?,
             mounts: fs::read_to_string("/proc/self/mountinfo")?.lines().count(),
             children: children.split_ascii_whitespace().count(),
-            cgroups: tops.map(|top| count_below(&top, fs::FileType::is_dir)).sum(),
+            cgroups: tops.iter().map(|top| count_below(top, fs::FileType::is_dir)).sum(),
             files: count_below(&directory.join("state"), |_| true)
                 + count_below(&directory.join("root/layers"), |_| true)
                 + count_below(&directory.join("root/logs"), |_| true),

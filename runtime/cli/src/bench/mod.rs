@@ -2,6 +2,7 @@
 //!
 //! It embeds the runtime in this process, or starts this program as a daemon; nothing here is on the path that it measures.
 
+mod cgroups;
 mod churn;
 mod floor;
 mod lifecycle;

@@ -1,7 +1,8 @@
 //! The restart benchmark: a daemon with many pods is killed, and the next one is ready and has adopted them.
 //!
 //! The daemon is this very program, in a process of its own on directories of its own; what it keeps running is removed
-//! before the command ends, also when a measurement fails.
+//! before the command ends, also when a measurement fails. Then the audit has to be clean and the daemon's cgroup empty, or
+//! the command fails and says what is left: what a restart loses sight of must not go unseen here.
 
 use std::error::Error;
 use std::fs::File;
@@ -10,13 +11,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use futures::stream::{self, StreamExt, TryStreamExt};
-use mainstay::{Config, SandboxId, SandboxSpec, Seq, What};
+use mainstay::{Config, Repair, SandboxId, SandboxSpec, Seq, What};
 use mainstay_admin::Client;
 use mainstay_messages::admin::{Follow, Item, Reference, StreamRequest};
+use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
 use super::series::{Series, Summary};
-use super::{Restart, memory, sleeper};
+use super::{Restart, cgroups, memory, sleeper};
 use crate::arguments::Format;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -57,9 +59,13 @@ pub async fn run(options: &Restart, format: Format) -> Outcome<()> {
     std::fs::create_dir_all(&directory)?;
     let config = Config::beside(&directory, format!("/mainstay-bench-{}", std::process::id()));
     let outcome = measure(options, &directory, &config).await;
-    let cleared = clear(&directory, &config).await;
+    let cleared = match clear(&directory, &config).await {
+        Ok(()) => nothing_runs(&config.cgroup_parent),
+        Err(error) => Err(error),
+    };
+    // What is left is worse than a measurement that failed.
+    cleared.map_err(|error| format!("{error} (its directory is {})", directory.display()))?;
     let report = outcome?;
-    cleared?;
     std::fs::remove_dir_all(&directory)?;
     match format {
         Format::Json => println!("{}", serde_json::to_string(&report)?),
@@ -108,9 +114,9 @@ async fn make_pods(client: &Client, pods: u32) -> Outcome<()> {
     stream::iter(0..pods).map(make).buffer_unordered(AT_A_TIME).try_collect().await
 }
 
-/// Removes everything, by a daemon that is ended afterwards in the usual way.
+/// Removes everything, by a daemon that has nothing to find fault with then, and is ended in the usual way.
 async fn clear(directory: &Path, config: &Config) -> Outcome<()> {
-    let daemon = Daemon::start(directory)?;
+    let mut daemon = Daemon::start(directory)?;
     let client = daemon.ready(config).await?.0;
     let remove = |id: SandboxId| {
         let client = &client;
@@ -118,7 +124,27 @@ async fn clear(directory: &Path, config: &Config) -> Outcome<()> {
     };
     let pods = client.list_sandboxes().await?.into_iter().map(|pod| pod.record.id);
     stream::iter(pods).map(remove).buffer_unordered(AT_A_TIME).try_collect::<()>().await?;
-    Ok(())
+    let findings = client.audit(Repair::No).await?;
+    drop(client);
+    daemon.end().await?;
+    match findings.first() {
+        None => Ok(()),
+        Some(first) => {
+            let (count, kind, place, reason) = (findings.len(), first.kind, &first.place, &first.reason);
+            Err(format!("an audit finds {count} things; the first is a {kind} at {place}: {reason}").into())
+        }
+    }
+}
+
+/// An error when a process is left in the cgroup of a daemon that has ended.
+fn nothing_runs(cgroup: &str) -> Outcome<()> {
+    let left = cgroups::processes(cgroup)?;
+    match left.first() {
+        None => Ok(()),
+        Some(first) => {
+            Err(format!("{} processes are left in cgroup {cgroup}, process {first} first", left.len()).into())
+        }
+    }
 }
 
 async fn last_event(client: &Client) -> Outcome<Seq> {
@@ -194,6 +220,20 @@ impl Daemon {
             }
             tokio::time::sleep(Duration::from_micros(LOOK_US)).await;
         }
+    }
+
+    /// Asks it to end, and waits until it has.
+    async fn end(&mut self) -> Outcome<()> {
+        let pid = Pid::from_raw(i32::try_from(self.child.id())?).ok_or("process id 0")?;
+        kill_process(pid, Signal::TERM)?;
+        let asked = Instant::now();
+        while self.child.try_wait()?.is_none() {
+            if asked.elapsed() > Duration::from_millis(PATIENCE_MS) {
+                return Err("the daemon does not end".into());
+            }
+            tokio::time::sleep(Duration::from_micros(LOOK_US)).await;
+        }
+        Ok(())
     }
 
     fn kill(&mut self) -> std::io::Result<()> {
