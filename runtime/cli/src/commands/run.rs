@@ -9,9 +9,6 @@
 //! could not be started stays listed, with the reason, where it was not to be removed.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
 use std::process::ExitCode;
 
 use mainstay_admin::Client;
@@ -21,7 +18,7 @@ use mainstay_messages::spec::{ContainerPid, SECCOMP_PROFILE_LENGTH_MAX, Stdin, T
 use mainstay_messages::{ContainerSpec, Error, Name, SandboxSpec};
 use serde_json::json;
 
-use super::process::{conclude, environment, terminal_for};
+use super::process::{conclude, environment, read_text, terminal_for};
 use crate::arguments::container::{CreateArguments, RunArguments};
 use crate::arguments::spec::Surroundings;
 use crate::connection::{Context, absolute};
@@ -260,6 +257,7 @@ impl<'a> Wanted<'a> {
     fn read(arguments: &'a CreateArguments) -> Result<Self> {
         let request = random_hex().map_err(|e| Failure::machine("random bytes for a request", e))?;
         let environment = environment(&arguments.process)?;
+        let read_profile = |path| read_text(path, "a system call profile", SECCOMP_PROFILE_LENGTH_MAX as u64);
         let seccomp_profile = arguments.security.seccomp_file().map(read_profile).transpose()?;
         let wanted = Self { arguments, request, environment, seccomp_profile };
         let name = arguments.name.clone().map_or_else(new_name, Ok)?;
@@ -284,17 +282,6 @@ impl<'a> Wanted<'a> {
         }
         (sandbox, container)
     }
-}
-
-/// Reads a system call profile. What is in it is for the runtime to judge.
-fn read_profile(path: &Path) -> Result<String> {
-    let failure = |reason| Failure::File { path: path.to_owned(), line: None, reason };
-    let file = File::open(path).map_err(|error| failure(error.to_string()))?;
-    let mut text = String::new();
-    // One byte more than may be: what is too large is refused by the checks.
-    let limit = SECCOMP_PROFILE_LENGTH_MAX as u64 + 1;
-    file.take(limit).read_to_string(&mut text).map_err(|error| failure(error.to_string()))?;
-    Ok(text)
 }
 
 /// The id of the container whose processes are to be seen.
