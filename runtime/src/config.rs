@@ -2,6 +2,8 @@
 //! machine; whether directories can be made is found out when the runtime starts.
 
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use mainstay_admin::Limits;
@@ -95,12 +97,10 @@ pub enum ConfigError {
         source: std::io::Error,
     },
     /// It is larger than any configuration.
-    #[error("{path}: {length} bytes; a configuration has at most {CONFIG_LENGTH_MAX}")]
+    #[error("{path}: too long; a configuration has at most {CONFIG_LENGTH_MAX} bytes")]
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// Its length.
-        length: u64,
     },
     /// A key that is not known.
     #[error("{path}, line {line}: unknown key {key:?}{}", did_you_mean(.nearest))]
@@ -182,11 +182,14 @@ impl Config {
     /// Reads and checks a file.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let read = |source| ConfigError::Read { path: path.into(), source };
-        let length = std::fs::metadata(path).map_err(read)?.len();
-        if length > CONFIG_LENGTH_MAX {
-            return Err(ConfigError::TooLarge { path: path.into(), length });
+        let mut text = String::new();
+        // What has no end, as /dev/zero, is refused like what is too long.
+        let file = File::open(path).map_err(read)?;
+        let length = file.take(CONFIG_LENGTH_MAX + 1).read_to_string(&mut text).map_err(read)?;
+        if length as u64 > CONFIG_LENGTH_MAX {
+            return Err(ConfigError::TooLarge { path: path.into() });
         }
-        Self::parse(path, &std::fs::read_to_string(path).map_err(read)?)
+        Self::parse(path, &text)
     }
 
     /// Reads and checks the text of a file; `path` is only for what errors say.
