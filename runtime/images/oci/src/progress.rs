@@ -78,6 +78,11 @@ pub enum Step {
         /// How many, since the last such event.
         bytes: u64,
     },
+    /// Bytes came once more that were there already, and were passed over.
+    Skipped {
+        /// How many, since the last such event.
+        bytes: u64,
+    },
     /// Bytes that were there already are read and hashed.
     Verifying {
         /// How many, since the last such event.
@@ -129,6 +134,7 @@ impl fmt::Display for Step {
             }
             Self::Started { offset, expected: None } => write!(f, "transfer from byte {offset}"),
             Self::Received { bytes } => write!(f, "{bytes} bytes received"),
+            Self::Skipped { bytes } => write!(f, "{bytes} bytes skipped"),
             Self::Verifying { bytes } => write!(f, "{bytes} bytes verified"),
             Self::Extracted { entries, bytes } => write!(f, "{entries} entries extracted, {bytes} bytes"),
             Self::Syncing => f.write_str("syncing"),
