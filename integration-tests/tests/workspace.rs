@@ -23,6 +23,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
     ("mainstay-admin", &["mainstay-messages"]),
     ("mainstay-oci-image", &[]),
     ("mainstay-registry", &["mainstay-oci-image"]),
+    ("mainstay-images", &["mainstay-messages", "mainstay-oci-image"]),
     (
         "mainstay",
         &[
