@@ -134,14 +134,23 @@ pub struct ResolvedImage {
     pub name: String,
     /// Host and path of the name: what the credentials are for.
     pub repository: String,
-    /// What the name leads to: a manifest, or an index of several.
-    pub named: String,
-    /// The digest of the manifest of the image for the platform.
-    pub digest: String,
+    /// What the name leads to: the manifest, or an index that it was chosen from.
+    pub target: ImageDocument,
+    /// The manifest of the image for the platform.
+    pub manifest: ImageDocument,
     /// The platform, as in `linux/amd64`.
     pub platform: String,
-    /// The manifest, as the registry has it, so that it is not asked twice.
-    pub manifest: Arc<[u8]>,
+}
+
+/// A manifest, or an index of several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageDocument {
+    /// Its digest.
+    pub digest: String,
+    /// Its media type.
+    pub media_type: String,
+    /// Its length in bytes.
+    pub bytes: u64,
 }
 
 /// The supervisor, as the actors need it: where each of its messages goes.

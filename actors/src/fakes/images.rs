@@ -12,7 +12,7 @@ use mainstay_messages::image::{Credentials, ImageId, PullProgress, PullSpec};
 use mainstay_messages::{Error, Result};
 
 use crate::image::ProgressSink;
-use crate::ports::{ImageSource, ResolvedImage};
+use crate::ports::{ImageDocument, ImageSource, ResolvedImage};
 
 /// See the module. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -136,13 +136,13 @@ impl ImageSource for FakeImages {
             let Some(digest) = inner.digests.get(&name).cloned() else {
                 return Err(Error::pull(name, PullFault::NotFound, "r.example answered 404"));
             };
+            let document = ImageDocument { digest, media_type: String::new(), bytes: 0 };
             Ok(ResolvedImage {
                 repository: name.split(':').next().unwrap_or_default().to_owned(),
                 name,
-                named: digest.clone(),
-                digest,
+                target: document.clone(),
+                manifest: document,
                 platform: spec.platform.clone().unwrap_or_else(|| "linux/amd64".to_owned()),
-                manifest: Arc::from([]),
                 spec,
             })
         })
@@ -151,12 +151,12 @@ impl ImageSource for FakeImages {
     fn fetch(&self, wanted: Arc<ResolvedImage>, events: ProgressSink) -> BoxFuture<'static, Result<ImageId>> {
         let acts = {
             let mut inner = self.lock();
-            inner.tally.fetched.push((wanted.digest.clone(), user_of(&wanted.spec)));
+            inner.tally.fetched.push((wanted.manifest.digest.clone(), user_of(&wanted.spec)));
             inner.fetches.pop_front().unwrap_or_default()
         };
         self.play(acts, events, move |images| {
             images.lock().tally.names.insert(wanted.name.clone());
-            Ok(ImageId(wanted.digest.clone()))
+            Ok(ImageId(wanted.manifest.digest.clone()))
         })
     }
 

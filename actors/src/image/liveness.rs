@@ -2,11 +2,13 @@
 //! whole time-out says that it is not. Pure: the time is given, and only its going forward counts.
 //!
 //! ```text
-//!            event: the time-out begins anew
+//!            event: the time-out begins anew, after the pause that a retry announces
 //!              ┌───┐
 //!              │   ▼
 //!  begin ───► Alive ── nothing for the whole time-out ──────────────► Stalled, said once
-//!                 └── a window with fewer bytes than the floor ─────► (a floor is set only on request)
+//!              │ ▲ └── a window with fewer bytes than the floor ─────► (a floor is set only on request)
+//!              ▼ │ event
+//!            Waiting: all that is not done waits for others to make room, who have time-outs of their own
 //! ```
 
 use std::collections::BTreeMap;
@@ -16,8 +18,6 @@ use mainstay_messages::image::{PullActivity, PullProgress};
 
 /// The longest silence of a pull, in milliseconds, when the setting `pull_progress_timeout_ms` says nothing else.
 pub const PULL_PROGRESS_TIMEOUT_DEFAULT_MS: u64 = 300_000;
-/// What an error says of a pull in which nothing has happened.
-const NOTHING: &str = "nothing at all";
 
 /// How long a pull is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Patience {
 }
 
 /// The least that has to come: so many bytes in each window. Bytes that are fetched, verified and unpacked count
-/// alike. A window in which a part waits for room, or is synced, begins anew.
+/// alike. A window in which a part waits for room or for a retry, or is synced, begins anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Floor {
     /// The bytes.
@@ -42,14 +42,16 @@ pub struct Floor {
 ///
 /// Invariants:
 /// 1. It says that the pull is stalled at most once.
-/// 2. Its deadline is never before the last event.
+/// 2. An event never brings its deadline nearer.
 #[derive(Clone, Debug)]
 pub struct Liveness {
     patience: Patience,
-    /// What is known of each part, and of the last event.
-    parts: BTreeMap<Part, Figures>,
-    last: Option<Last>,
+    /// By name: `manifest`, or the digest of a blob.
+    parts: BTreeMap<String, Part>,
+    /// Of the last event.
     heard_ms: u64,
+    /// The end of the pause that a retry has announced.
+    paused_until_ms: u64,
     window: Window,
     verdict: Verdict,
 }
@@ -57,15 +59,16 @@ pub struct Liveness {
 /// Why a pull is given up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stalled {
-    /// The part of the last event: `manifest`, or the digest of a blob; none when there was no event.
+    /// The part that has been silent longest, of those that are at work: `manifest`, or the digest of a blob; none when
+    /// there was no event.
     pub part: Option<String>,
     /// Bytes of it that are here.
     pub bytes: u64,
     /// Bytes of it that there should be, where that is known.
     pub of: Option<u64>,
-    /// The last event, in words.
+    /// Its last event, in words.
     pub last: String,
-    /// How long ago it was, in milliseconds.
+    /// How long ago that was, in milliseconds.
     pub age_ms: u64,
     /// Which limit was passed.
     pub limit: Limit,
@@ -80,25 +83,23 @@ pub enum Limit {
     Floor(Floor, u64),
 }
 
-/// A part, and what is done with it: a layer is fetched and unpacked at the same time, and each has its figures.
-type Part = (String, Unpacks);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Unpacks {
-    No,
-    Yes,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Figures {
+#[derive(Clone, Debug, Default)]
+struct Part {
+    /// Bytes that were fetched, or verified, which is what a next try begins with.
     bytes: u64,
     of: Option<u64>,
+    unpacked: u64,
+    last: Last,
+    at_ms: u64,
 }
 
-#[derive(Clone, Debug)]
-struct Last {
-    part: Option<String>,
-    event: String,
+/// The last event of a part.
+#[derive(Clone, Debug, Default)]
+enum Last {
+    #[default]
+    Nothing,
+    Does(PullActivity),
+    Retry(String),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -125,8 +126,8 @@ impl Liveness {
         Self {
             patience,
             parts: BTreeMap::new(),
-            last: None,
             heard_ms: now_ms,
+            paused_until_ms: now_ms,
             window: Window { since_ms: now_ms, bytes: 0 },
             verdict: Verdict::Open,
         }
@@ -134,22 +135,25 @@ impl Liveness {
 
     /// Something happened.
     pub fn heard(&mut self, progress: &PullProgress, now_ms: u64) {
+        if self.all_wait() {
+            self.window = Window { since_ms: now_ms, bytes: 0 };
+        }
         self.heard_ms = self.heard_ms.max(now_ms);
-        self.last = Some(match progress {
-            PullProgress::Resolved { .. } => Last { part: None, event: "resolved".into() },
-            PullProgress::Retry { part, reason, .. } => {
-                Last { part: Some(part.clone()), event: format!("a retry, since {reason}") }
+        match progress {
+            PullProgress::Resolved { .. } => {}
+            PullProgress::Retry { part, reason, after_ms } => {
+                // Often the registry itself has asked for the pause: it is no silence.
+                self.paused_until_ms = self.paused_until_ms.max(self.heard_ms.saturating_add(*after_ms));
+                self.window = Window { since_ms: self.paused_until_ms, bytes: 0 };
+                self.part(part).last = Last::Retry(reason.clone());
             }
-            PullProgress::Part { part, activity, bytes, of } => {
-                self.count(part, *activity, Figures { bytes: *bytes, of: *of });
-                Last { part: Some(part.clone()), event: word(*activity).into() }
-            }
-        });
+            PullProgress::Part { part, activity, bytes, of } => self.count(part, *activity, *bytes, *of),
+        }
     }
 
     /// When it has to be asked, at the latest; none when it bears everything, or has said all.
     pub fn deadline_ms(&self) -> Option<u64> {
-        if self.verdict == Verdict::Given {
+        if self.verdict == Verdict::Given || self.all_wait() {
             return None;
         }
         let window = self.patience.floor.map(|floor| self.window.since_ms.saturating_add(floor.window_ms));
@@ -158,7 +162,7 @@ impl Liveness {
 
     /// Whether it is to be given up now.
     pub fn check(&mut self, now_ms: u64) -> Option<Stalled> {
-        if self.verdict == Verdict::Given {
+        if self.verdict == Verdict::Given || self.all_wait() {
             return None;
         }
         let limit = if self.silent_at().is_some_and(|at| now_ms >= at) {
@@ -173,15 +177,36 @@ impl Liveness {
 
     fn silent_at(&self) -> Option<u64> {
         let silence_ms = Some(self.patience.silence_ms).filter(|limit| *limit > 0)?;
-        Some(self.heard_ms.saturating_add(silence_ms))
+        Some(self.heard_ms.max(self.paused_until_ms).saturating_add(silence_ms))
     }
 
-    fn count(&mut self, part: &str, activity: PullActivity, figures: Figures) {
-        let unpacks = if activity == PullActivity::Unpacking { Unpacks::Yes } else { Unpacks::No };
-        let known = self.parts.entry((part.to_owned(), unpacks)).or_default();
+    /// Whether there is work, and all of it waits.
+    fn all_wait(&self) -> bool {
+        let mut open =
+            self.parts.values().filter(|part| !matches!(part.last, Last::Does(PullActivity::Done)));
+        let waits = |part: &Part| matches!(part.last, Last::Does(PullActivity::Waiting));
+        open.next().is_some_and(waits) && open.all(waits)
+    }
+
+    fn part(&mut self, name: &str) -> &mut Part {
+        let heard_ms = self.heard_ms;
+        let part = self.parts.entry(name.to_owned()).or_default();
+        part.at_ms = heard_ms;
+        part
+    }
+
+    fn count(&mut self, name: &str, activity: PullActivity, bytes: u64, of: Option<u64>) {
+        let part = self.part(name);
+        part.last = Last::Does(activity);
+        let known = if activity == PullActivity::Unpacking {
+            &mut part.unpacked
+        } else {
+            part.of = of.or(part.of);
+            &mut part.bytes
+        };
         // Fewer than before: it began anew.
-        self.window.bytes = self.window.bytes.saturating_add(figures.bytes.saturating_sub(known.bytes));
-        *known = Figures { bytes: figures.bytes, of: figures.of.or(known.of) };
+        let came = bytes.saturating_sub(std::mem::replace(known, bytes));
+        self.window.bytes = self.window.bytes.saturating_add(came);
         if matches!(activity, PullActivity::Waiting | PullActivity::Syncing) {
             self.window = Window { since_ms: self.heard_ms, bytes: 0 };
         }
@@ -197,16 +222,18 @@ impl Liveness {
     }
 
     fn stalled(&self, limit: Limit, now_ms: u64) -> Stalled {
-        let part = self.last.as_ref().and_then(|last| last.part.clone());
-        // What was fetched of a part, whatever was done with it last: that is what a next try begins with.
-        let figures =
-            part.clone().and_then(|part| self.parts.get(&(part, Unpacks::No)).copied()).unwrap_or_default();
+        let rests = |part: &Part| matches!(part.last, Last::Does(PullActivity::Waiting | PullActivity::Done));
+        let silent = self.parts.iter().min_by_key(|(_, part)| (rests(part), part.at_ms));
+        let (name, part) = silent.map_or_else(
+            || (None, Part { at_ms: self.heard_ms, ..Part::default() }),
+            |(name, part)| (Some(name.clone()), part.clone()),
+        );
         Stalled {
-            part,
-            bytes: figures.bytes,
-            of: figures.of,
-            last: self.last.as_ref().map_or_else(|| NOTHING.to_owned(), |last| last.event.clone()),
-            age_ms: now_ms.saturating_sub(self.heard_ms),
+            part: name,
+            bytes: part.bytes,
+            of: part.of,
+            last: part.last.to_string(),
+            age_ms: now_ms.saturating_sub(part.at_ms),
             limit,
         }
     }
@@ -229,7 +256,17 @@ impl fmt::Display for Stalled {
                 None => f.write_str("bytes of a length that is not known")?,
             }
         }
-        write!(f, "; the last event was {last}, {age_ms} ms ago")
+        write!(f, "; its last event was {last}, {age_ms} ms ago")
+    }
+}
+
+impl fmt::Display for Last {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("its beginning"),
+            Self::Does(activity) => f.write_str(word(*activity)),
+            Self::Retry(reason) => write!(f, "a retry, since {reason}"),
+        }
     }
 }
 

@@ -204,7 +204,7 @@ async fn silence_ends_a_pull_at_the_time_out_and_says_where() {
     assert!(began.elapsed() >= Duration::from_millis(1_000 + TIMEOUT_MS));
     assert!(began.elapsed() < Duration::from_millis(1_100 + TIMEOUT_MS));
     let expected =
-        "nothing moved for 5000 ms; sha256:aa has 40 of 100 bytes; the last event was fetching, 500";
+        "nothing moved for 5000 ms; sha256:aa has 40 of 100 bytes; its last event was fetching, 500";
     assert!(reason.starts_with(expected), "{reason}");
     let counters = &rig.test.core.counters;
     assert_eq!((counters.pulls_timed_out.get(), counters.pulls_failed.get()), (1, 1));
@@ -221,7 +221,7 @@ async fn a_silent_registry_is_given_up_before_anything_is_known_of_the_image() {
     let (fault, reason) = fault(&mut rig.pull("r/x:1")).await;
     assert_eq!(fault, PullFault::Stalled);
     assert!(
-        reason.starts_with("nothing moved for 5000 ms; the last event was nothing at all, 500"),
+        reason.starts_with("nothing moved for 5000 ms; its last event was its beginning, 500"),
         "{reason}"
     );
     assert_eq!(rig.test.core.counters.pulls_timed_out.get(), 1);

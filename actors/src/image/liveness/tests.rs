@@ -1,6 +1,6 @@
 //! In virtual time: the time is a number.
 
-use mainstay_messages::image::PullActivity::{Connecting, Fetching, Syncing, Unpacking, Waiting};
+use mainstay_messages::image::PullActivity::{Connecting, Done, Fetching, Syncing, Unpacking, Waiting};
 use proptest::prelude::*;
 use rstest::rstest;
 
@@ -13,18 +13,17 @@ fn patience() -> Patience {
     Patience { silence_ms: TIMEOUT_MS, floor: None }
 }
 
-fn retry(name: &str) -> PullProgress {
-    PullProgress::Retry { part: name.into(), reason: "r.example answered 503".into(), after_ms: 100 }
+fn retry(name: &str, after_ms: u64) -> PullProgress {
+    PullProgress::Retry { part: name.into(), reason: "r.example answered 503".into(), after_ms }
 }
 
 /// containerd#13909: healthy pulls were cancelled since a window had no more bytes than the one before. Here events
 /// with no new byte go on for ten time-outs, one just before each deadline, and the pull lives.
 #[rstest]
 #[case::connecting(part("a", Connecting, 0))]
-#[case::waiting(part("a", Waiting, 0))]
 #[case::fetching(part("a", Fetching, 7))]
-#[case::retrying(retry("a"))]
 #[case::syncing(part("a", Syncing, 7))]
+#[case::retrying(retry("a", 0))]
 #[case::resolved(PullProgress::Resolved { digest: "sha256:0".into(), layers: Vec::new() })]
 fn events_without_bytes_are_life(#[case] event: PullProgress) {
     let mut liveness = Liveness::new(patience(), 0);
@@ -45,7 +44,7 @@ fn silence_ends_it_at_the_time_out_not_before_and_not_twice() {
     let stalled = liveness.check(6_000).expect("the time-out");
     assert_eq!(
         stalled.to_string(),
-        "nothing moved for 5000 ms; sha256:aa has 400 of 1000000 bytes; the last event was fetching, 5000 ms ago"
+        "nothing moved for 5000 ms; sha256:aa has 400 of 1000000 bytes; its last event was fetching, 5000 ms ago"
     );
     assert_eq!(liveness.check(60_000), None);
     assert_eq!(liveness.deadline_ms(), None);
@@ -54,7 +53,7 @@ fn silence_ends_it_at_the_time_out_not_before_and_not_twice() {
 #[test]
 fn a_pull_that_never_said_anything_is_given_up_too() {
     let stalled = Liveness::new(patience(), 0).check(TIMEOUT_MS).expect("the time-out").to_string();
-    assert_eq!(stalled, "nothing moved for 5000 ms; the last event was nothing at all, 5000 ms ago");
+    assert_eq!(stalled, "nothing moved for 5000 ms; its last event was its beginning, 5000 ms ago");
 }
 
 /// containerd#13909 again: unpacking was not counted as progress. A huge layer of tiny files is unpacked for an hour;
@@ -78,10 +77,37 @@ fn one_part_that_is_silent_does_not_end_the_others() {
         liveness.heard(&part("moving", Fetching, step), step * 1_000);
         assert_eq!(liveness.check(step * 1_000), None);
     }
-    liveness.heard(&retry("still"), 100_000);
-    let stalled = liveness.check(105_000).expect("silence");
-    assert_eq!((stalled.part.as_deref(), stalled.bytes), (Some("still"), 1));
-    assert!(stalled.to_string().contains("a retry, since r.example answered 503"), "{stalled}");
+    let stalled = liveness.check(99_000 + TIMEOUT_MS).expect("silence");
+    assert_eq!((stalled.part.as_deref(), stalled.bytes, stalled.age_ms), (Some("still"), 1, 104_000));
+}
+
+/// A registry asked for a pause that was longer than the time-out, and the pull was given up in it.
+#[test]
+fn an_announced_pause_is_no_silence() {
+    let mut liveness = Liveness::new(patience(), 0);
+    liveness.heard(&retry("a", 20_000), 1_000);
+    assert_eq!(liveness.check(25_999), None);
+    let stalled = liveness.check(26_000).expect("silence after the pause").to_string();
+    assert!(
+        stalled.ends_with("its last event was a retry, since r.example answered 503, 25000 ms ago"),
+        "{stalled}"
+    );
+}
+
+/// Other pulls had all the slots for an hour. That is no fault of this one.
+#[test]
+fn waiting_for_others_is_no_silence() {
+    let floor = Floor { bytes: 1, window_ms: 1_000 };
+    let mut liveness = Liveness::new(Patience { floor: Some(floor), ..patience() }, 0);
+    liveness.heard(&part("config", Done, 10), 0);
+    liveness.heard(&part("a", Waiting, 0), 0);
+    liveness.heard(&part("b", Waiting, 0), 0);
+    assert_eq!(liveness.deadline_ms(), None);
+    assert_eq!(liveness.check(3_600_000), None);
+    liveness.heard(&part("a", Connecting, 0), 3_600_000);
+    assert_eq!(liveness.deadline_ms(), Some(3_601_000));
+    let stalled = liveness.check(3_600_000 + TIMEOUT_MS).expect("silence");
+    assert_eq!(stalled.part.as_deref(), Some("a"), "the one that waits is not to blame");
 }
 
 #[test]

@@ -177,7 +177,7 @@ impl ImagePull {
             Ending::Pulled => {
                 world.counters.pulls_succeeded.add();
                 let took_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-                What::ImagePulled { image, digest: wanted.digest.clone(), took_ms }
+                What::ImagePulled { image, digest: wanted.manifest.digest.clone(), took_ms }
             }
             Ending::Failed(error) => {
                 world.counters.pulls_failed.add();

@@ -141,7 +141,7 @@ impl State {
     }
 
     fn pass(&mut self, caller: CallerId, resolved: Arc<ResolvedImage>) -> Vec<Effect> {
-        let key = PullKey { digest: resolved.digest.clone(), platform: resolved.platform.clone() };
+        let key = PullKey { digest: resolved.manifest.digest.clone(), platform: resolved.platform.clone() };
         let mut effects = Vec::new();
         let join = if self.pulls.contains_key(&key) { Join::Running } else { Join::First };
         if join == Join::First {

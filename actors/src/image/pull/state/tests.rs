@@ -2,6 +2,7 @@ use mainstay_messages::image::{Credentials, PullSpec};
 use proptest::prelude::*;
 
 use super::*;
+use crate::ports::ImageDocument;
 
 fn wanted(name: &str, user: &str) -> Arc<ResolvedImage> {
     let mut spec = PullSpec::new(name.parse().expect("a name"));
@@ -10,11 +11,14 @@ fn wanted(name: &str, user: &str) -> Arc<ResolvedImage> {
         spec,
         name: name.into(),
         repository: name.split(':').next().unwrap_or_default().into(),
-        named: "sha256:0".into(),
-        digest: "sha256:0".into(),
+        target: document(),
+        manifest: document(),
         platform: "linux/amd64".into(),
-        manifest: Arc::from([]),
     })
+}
+
+fn document() -> ImageDocument {
+    ImageDocument { digest: "sha256:0".into(), media_type: String::new(), bytes: 0 }
 }
 
 fn id() -> ImageId {

@@ -2,19 +2,20 @@ use mainstay_messages::error::PullFault;
 use mainstay_messages::image::PullSpec;
 
 use super::*;
+use crate::ports::ImageDocument;
 
 const A: CallerId = CallerId(1);
 const B: CallerId = CallerId(2);
 
 fn resolved(digest: &str) -> Arc<ResolvedImage> {
+    let document = ImageDocument { digest: digest.into(), media_type: String::new(), bytes: 0 };
     Arc::new(ResolvedImage {
         spec: PullSpec::new("r/x:1".parse().expect("a name")),
         name: "r/x:1".into(),
         repository: "r/x".into(),
-        named: digest.into(),
-        digest: digest.into(),
+        target: document.clone(),
+        manifest: document,
         platform: "linux/amd64".into(),
-        manifest: Arc::from([]),
     })
 }
 
