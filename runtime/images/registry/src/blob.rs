@@ -109,7 +109,7 @@ impl Repository {
             Err(error)
                 if matches!(*error.problem, Problem::NotFound { .. }) && !descriptor.urls.is_empty() =>
             {
-                self.from_strangers(&mut transfer, sink, error).await
+                self.ask_strangers(&mut transfer, sink, error).await
             }
             other => other,
         };
@@ -134,6 +134,7 @@ impl Repository {
     async fn transfer(&self, transfer: &mut Transfer<'_>, sink: &mut impl Sink) -> Result<(), RegistryError> {
         let hosts = self.capable(Capability::Pull)?;
         let mut rounds = Rounds::new(self.shared.settings.retry, hosts.len());
+        let start = Instant::now();
         let (mut index, mut restarts) = (0, 0);
         loop {
             let before = transfer.offset;
@@ -151,7 +152,7 @@ impl Repository {
                     continue;
                 }
             }
-            let next = rounds.failed(index, error, brought, fastrand::f64());
+            let next = rounds.failed(index, error, brought, start.elapsed(), fastrand::f64());
             index = self.proceed(next, &hosts, &transfer.part).await?;
         }
     }
@@ -289,7 +290,7 @@ impl Repository {
 
     /// The places that the descriptor names beside the registry, each once. They get nothing that is ours, and are
     /// spoken to over plain HTTP only where the registry is.
-    async fn from_strangers(
+    async fn ask_strangers(
         &self,
         transfer: &mut Transfer<'_>,
         sink: &mut impl Sink,

@@ -10,6 +10,7 @@ use mainstay_oci_image::{
 };
 use reqwest::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Method, Response};
+use tokio::time::Instant;
 
 use crate::error::{Problem, RegistryError, Remedy, Request};
 use crate::host::{Answer, Ask, Host};
@@ -171,14 +172,15 @@ impl Repository {
     ) -> Result<T, RegistryError> {
         let hosts = self.capable(capability)?;
         let mut rounds = Rounds::new(self.shared.settings.retry, hosts.len());
+        let start = Instant::now();
         let mut index = 0;
         loop {
             match attempt(hosts[index]).await {
                 Ok(value) => return Ok(value),
                 Err(error) => {
-                    index = self
-                        .proceed(rounds.failed(index, error, Brought::Nothing, fastrand::f64()), &hosts, part)
-                        .await?;
+                    let next =
+                        rounds.failed(index, error, Brought::Nothing, start.elapsed(), fastrand::f64());
+                    index = self.proceed(next, &hosts, part).await?;
                 }
             }
         }

@@ -6,12 +6,13 @@
 //!      └──────── a transfer that brought bytes goes on at its host ◄──────┘
 //! ```
 //!
-//! A host that will not serve is not asked again. A registry that asks for a pause holds nobody up while another host
-//! may serve. What ends it: a problem that no host can help with, no host left, or too many rounds that brought nothing.
+//! A host that will not serve is not asked again. One that asks for a pause is not asked before it is over, and holds
+//! nobody up while another host may serve. What ends it: a problem that no host can help with, no host left, or too many rounds that brought nothing.
 
 use std::time::Duration;
 
 use crate::error::{Earlier, RegistryError, Remedy};
+use crate::liveness::Moment;
 use crate::retry::RetryPolicy;
 
 pub(crate) struct Rounds {
@@ -26,6 +27,8 @@ pub(crate) struct Rounds {
 #[derive(Default)]
 struct State {
     out: bool,
+    /// It asked not to be asked before.
+    until: Moment,
     error: Option<RegistryError>,
 }
 
@@ -59,47 +62,59 @@ impl Rounds {
     }
 
     /// A try at a host failed. `jitter` is from 0 to 1.
-    pub fn failed(&mut self, index: usize, error: RegistryError, brought: Brought, jitter: f64) -> Next {
+    pub fn failed(
+        &mut self,
+        index: usize,
+        error: RegistryError,
+        brought: Brought,
+        now: Moment,
+        jitter: f64,
+    ) -> Next {
         let because = error.to_string();
         let remedy = error.problem.remedy();
-        self.hosts[index].out |= remedy == Remedy::Elsewhere;
-        self.hosts[index].error = Some(error);
+        let asked = error.problem.retry_after().unwrap_or_default();
+        let host = &mut self.hosts[index];
+        host.out |= remedy == Remedy::Elsewhere || asked > self.policy.retry_after_max;
+        host.until = now.saturating_add(asked);
+        host.error = Some(error);
         if remedy == Remedy::None {
             return Next::GiveUp(self.verdict(index));
         }
         if brought == Brought::Bytes {
             self.empty = 0;
-            if remedy == Remedy::Again {
-                let asked = self.hosts[index].asked();
-                return match self.policy.pause(1, asked, jitter) {
-                    Some(after) => self.pause(index, after, because),
-                    None => Next::GiveUp(self.verdict(index)),
-                };
+            if !self.hosts[index].out {
+                return self.pause_or_give_up(index, 1, now, jitter, because);
             }
         }
-        if let Some(next) = (index + 1..self.hosts.len()).find(|next| !self.hosts[*next].out) {
+        let ready = |host: &State| !host.out && host.until <= now;
+        if let Some(next) = (index + 1..self.hosts.len()).find(|next| ready(&self.hosts[*next])) {
             return Next::Host { index: next, because };
         }
-        let Some(first) = self.hosts.iter().position(|host| !host.out) else {
-            return Next::GiveUp(self.verdict(index));
-        };
         self.empty += 1;
-        let left = || self.hosts.iter().filter(|host| !host.out);
-        // Who asks for no pause may be asked after one of our own.
-        let asked = if left().all(|host| host.asked().is_some()) {
-            left().filter_map(State::asked).min()
-        } else {
-            None
-        };
-        match self.policy.pause(self.empty, asked, jitter) {
-            Some(after) => self.pause(first, after, because),
+        // Whoever is ready first; of equals the first.
+        let left = self.hosts.iter().enumerate().filter(|(_, host)| !host.out);
+        match left.min_by_key(|(_, host)| host.until.saturating_sub(now)).map(|(first, _)| first) {
+            Some(first) => self.pause_or_give_up(first, self.empty, now, jitter, because),
             None => Next::GiveUp(self.verdict(index)),
         }
     }
 
-    fn pause(&mut self, index: usize, after: Duration, because: String) -> Next {
-        self.retries += 1;
-        Next::Pause { index, attempt: self.retries, after, because }
+    fn pause_or_give_up(
+        &mut self,
+        index: usize,
+        failed: u32,
+        now: Moment,
+        jitter: f64,
+        because: String,
+    ) -> Next {
+        let asked = self.hosts[index].until.saturating_sub(now);
+        match self.policy.pause(failed, (!asked.is_zero()).then_some(asked), jitter) {
+            Some(after) => {
+                self.retries += 1;
+                Next::Pause { index, attempt: self.retries, after, because }
+            }
+            None => Next::GiveUp(self.verdict(index)),
+        }
     }
 
     /// The last error, with those of the other hosts.
@@ -109,14 +124,10 @@ impl Rounds {
             Some(Earlier { host: error.request.host.clone(), problem: error.problem.to_string() })
         };
         let earlier: Vec<_> = self.hosts.iter().enumerate().filter_map(earlier).collect();
-        let error = self.hosts[last].error.take().expect("the last one has failed");
+        let error = self.hosts[last].error.take();
+        // A host is given up only after it failed.
+        let error = error.expect("it has failed");
         RegistryError { earlier, ..error }
-    }
-}
-
-impl State {
-    fn asked(&self) -> Option<Duration> {
-        self.error.as_ref()?.problem.retry_after()
     }
 }
 
@@ -132,6 +143,10 @@ mod tests {
 
     fn status(status: u16, asked: Option<u64>) -> RegistryError {
         error(Problem::Status { status, retry_after: asked.map(Duration::from_secs), said: Said::default() })
+    }
+
+    fn s(seconds: u64) -> Moment {
+        Duration::from_secs(seconds)
     }
 
     fn missing() -> RegistryError {
@@ -155,7 +170,7 @@ mod tests {
     #[test]
     fn hosts_are_asked_in_turn_and_those_that_will_not_serve_no_more() {
         let mut rounds = rounds(3);
-        let mut fail = |index, error| shown(rounds.failed(index, error, Brought::Nothing, 1.0));
+        let mut fail = |index, error| shown(rounds.failed(index, error, Brought::Nothing, s(0), 1.0));
         assert_eq!(fail(0, missing()), "host 1");
         assert_eq!(fail(1, status(503, None)), "host 2");
         assert_eq!(fail(2, status(500, None)), "1: host 1 in 500 ms");
@@ -167,13 +182,13 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_that_one_host_asks_for_holds_nobody_up() {
+    fn who_asks_for_a_pause_gets_it_and_holds_nobody_up() {
         let mut rounds = rounds(2);
-        let mut fail = |index, error| shown(rounds.failed(index, error, Brought::Nothing, 1.0));
-        assert_eq!(fail(0, status(429, Some(100))), "host 1");
-        assert_eq!(fail(1, status(503, None)), "1: host 0 in 500 ms", "the second one asks for none");
-        assert_eq!(fail(0, status(503, Some(7))), "host 1");
-        assert_eq!(fail(1, status(503, Some(9))), "2: host 0 in 7500 ms");
+        let mut fail = |index, error, now| shown(rounds.failed(index, error, Brought::Nothing, s(now), 1.0));
+        assert_eq!(fail(0, status(503, Some(100)), 0), "host 1");
+        assert_eq!(fail(1, status(503, None), 0), "1: host 1 in 500 ms", "the first one is not asked yet");
+        assert_eq!(fail(1, status(503, Some(300)), 1), "2: host 0 in 99500 ms", "and now it is ready first");
+        assert!(fail(0, status(503, None), 101).contains("503"), "three rounds are enough");
     }
 
     #[test]
@@ -181,7 +196,7 @@ mod tests {
         let mut rounds = rounds(2);
         for attempt in 1..100 {
             let cut = error(Problem::Interrupted { got: 1, expected: None, reason: String::new() });
-            let next = shown(rounds.failed(0, cut, Brought::Bytes, 1.0));
+            let next = shown(rounds.failed(0, cut, Brought::Bytes, s(0), 1.0));
             assert_eq!(next, format!("{attempt}: host 0 in 500 ms"));
         }
     }
@@ -190,11 +205,11 @@ mod tests {
     fn what_nobody_can_help_with_ends_it() {
         let mut rounds = rounds(2);
         let full = error(Problem::Sink(std::io::Error::other("disk full")));
-        assert!(matches!(rounds.failed(0, full, Brought::Bytes, 0.0), Next::GiveUp(_)));
+        assert!(matches!(rounds.failed(0, full, Brought::Bytes, s(0), 0.0), Next::GiveUp(_)));
         let mut alone = self::rounds(1);
-        assert!(matches!(alone.failed(0, missing(), Brought::Nothing, 0.0), Next::GiveUp(_)));
+        assert!(matches!(alone.failed(0, missing(), Brought::Nothing, s(0), 0.0), Next::GiveUp(_)));
         let mut patient = self::rounds(1);
         let too_long = status(429, Some(100_000));
-        assert!(matches!(patient.failed(0, too_long, Brought::Nothing, 0.0), Next::GiveUp(_)));
+        assert!(matches!(patient.failed(0, too_long, Brought::Nothing, s(0), 0.0), Next::GiveUp(_)));
     }
 }

@@ -145,16 +145,18 @@ pub(crate) fn innermost(error: &(dyn Error + 'static)) -> String {
     }
 }
 
-/// The error of TLS in a chain; it hides in errors of the system, which are not its sources.
+/// The error of TLS in a chain; it hides in errors of the system, several deep, which do not name it as their source.
 fn find_tls(error: &reqwest::Error) -> Option<&rustls::Error> {
     let mut next: Option<&(dyn Error + 'static)> = error.source();
     while let Some(error) = next {
-        let hidden = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        let hidden = hidden.and_then(|hidden| hidden.downcast_ref::<rustls::Error>());
-        if let Some(found) = error.downcast_ref::<rustls::Error>().or(hidden) {
+        if let Some(found) = error.downcast_ref::<rustls::Error>() {
             return Some(found);
         }
-        next = error.source();
+        let hidden = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        next = match hidden {
+            Some(hidden) => Some(hidden),
+            None => error.source(),
+        };
     }
     None
 }

@@ -141,7 +141,7 @@ impl Reader<'_> {
         url: &str,
         override_path: bool,
     ) -> Result<(), HostsError> {
-        let full = if url.starts_with("http") { url.to_owned() } else { format!("https://{url}") };
+        let full = if url.contains("://") { url.to_owned() } else { format!("https://{url}") };
         let expected = "an http or https URL without user, query and fragment";
         let parsed = Url::parse(&full).ok().filter(|url| {
             let plain = url.username().is_empty() && url.password().is_none() && url.query().is_none();
