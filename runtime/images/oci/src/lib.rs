@@ -13,7 +13,7 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`reference`] | image names as people write them, completed as Docker does |
+//! | [`mod@reference`] | image names as people write them, completed as Docker does |
 //! | [`digest`] | digests, and computing them over a stream |
 //! | [`media`] | media types, and what they say of a layer's compression |
 //! | [`descriptor`] | a pointer to a blob |

@@ -133,7 +133,7 @@ impl Auth {
             (Some(Challenge::Basic), Some(Credentials::Basic { user, password })) => {
                 state.header = basic(user, password.reveal());
             }
-            (Some(Challenge::Bearer { realm, service, scope, .. }), credentials) => {
+            (Some(Challenge::Bearer { realm, service, scope }), credentials) => {
                 let scope = self.scope(scope.as_deref());
                 let (token, life) =
                     self.fetch(asking, realm, service.as_deref(), &scope, credentials).await?;
@@ -157,14 +157,13 @@ impl Auth {
         })
     }
 
-    /// What a token has to allow: to pull from this repository, and what the host asks for beside it.
+    /// What a token has to allow: what the host asks for, else to pull from this repository. A mirror may know the
+    /// repository by another name.
     fn scope(&self, asked: Option<&str>) -> Vec<String> {
-        let own = format!("repository:{}:pull", self.path);
-        let mut scopes: Vec<_> = asked.unwrap_or_default().split_whitespace().map(str::to_owned).collect();
-        if !scopes.iter().any(|scope| scope.starts_with(&format!("repository:{}:", self.path))) {
-            scopes.push(own);
+        match asked {
+            Some(asked) => asked.split_whitespace().map(str::to_owned).collect(),
+            None => vec![format!("repository:{}:pull", self.path)],
         }
-        scopes
     }
 
     async fn fetch(

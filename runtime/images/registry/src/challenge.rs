@@ -16,8 +16,6 @@ pub enum Challenge {
         service: Option<String>,
         /// What it has to allow, separated by spaces.
         scope: Option<String>,
-        /// Whether the one that was sent allows too little.
-        insufficient: bool,
     },
 }
 
@@ -67,7 +65,6 @@ fn finish(scheme: Option<&str>, mut parameters: Vec<(String, String)>) -> Option
             realm: take("realm")?,
             service: take("service").filter(|service| !service.is_empty()),
             scope: take("scope").filter(|scope| !scope.is_empty()),
-            insufficient: take("error").is_some_and(|error| error == "insufficient_scope"),
         }),
         _ => None,
     }
@@ -108,12 +105,7 @@ mod tests {
 
     fn bearer(realm: &str, service: Option<&str>, scope: Option<&str>) -> Challenge {
         let owned = |text: Option<&str>| text.map(str::to_owned);
-        Challenge::Bearer {
-            realm: realm.to_owned(),
-            service: owned(service),
-            scope: owned(scope),
-            insufficient: false,
-        }
+        Challenge::Bearer { realm: realm.to_owned(), service: owned(service), scope: owned(scope) }
     }
 
     #[rstest]
@@ -132,12 +124,6 @@ mod tests {
     #[case("", vec![])]
     fn reads(#[case] header: &str, #[case] expected: Vec<Challenge>) {
         assert_eq!(parse(header), expected);
-    }
-
-    #[test]
-    fn too_small_a_scope_is_told() {
-        let challenges = parse("Bearer realm=\"x\",error=\"insufficient_scope\"");
-        assert!(matches!(challenges.as_slice(), [Challenge::Bearer { insufficient: true, .. }]));
     }
 
     proptest! {

@@ -120,6 +120,12 @@ pub enum HostsError {
         /// What would be right.
         expected: &'static str,
     },
+    /// The proxies of the environment cannot be used.
+    #[error("the proxies that the environment names cannot be used: {reason}")]
+    Proxies {
+        /// Why.
+        reason: String,
+    },
     /// A certificate or key that cannot be used.
     #[error("{}: {reason}", path.display())]
     Certificate {

@@ -3,8 +3,7 @@
 //! It finds out which hosts serve an image (containerd's `hosts.toml`), proves who we are (Docker's `config.json` and
 //! helpers), fetches manifests and blobs, goes on where a transfer broke off, tries again, turns to the next mirror, and
 //! verifies what came. It knows nothing of stores, snapshots or actors: bytes go into a [`Sink`], and everything that
-//! happens is reported as an [`Event`](mainstay_oci_image::Event), from which the caller judges whether a pull lives
-//! ([`liveness`]).
+//! happens is reported as an [`Event`], from which the caller judges whether a pull lives.
 //!
 //! ```text
 //!   Registry ── open(reference, credentials, report) ──► Repository ── resolve, manifest, image, blob
@@ -19,7 +18,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`settings`] | every time-out, limit and place |
-//! | [`liveness`] | when a pull is alive, when a transfer has stalled |
+//! | [`liveness`] | when a transfer has stalled |
 //! | [`retry`], `rounds` | how long to wait, whom to ask next |
 //! | [`credentials`] | who we are, by configuration |
 //! | `hosts` | who serves an image |

@@ -6,13 +6,14 @@
 
 use std::error::Error;
 use std::io;
-use std::sync::OnceLock;
+use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::header::HeaderMap;
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, Response, Url};
 use rustls::RootCertStore;
+use tokio::sync::OnceCell;
 
 use crate::error::{Problem, tame};
 use crate::hosts::{Endpoint, HostsError, Tls, Verify, is_this_machine};
@@ -33,16 +34,16 @@ pub(crate) enum Peer {
 /// The connections to one host and to where it points.
 pub(crate) struct Transport {
     endpoint: Endpoint,
-    system: std::sync::Arc<RootCertStore>,
+    system: Arc<RootCertStore>,
     proxies: Proxies,
     user_agent: String,
     connect_timeout: Duration,
     response_timeout: Duration,
-    clients: [OnceLock<Client>; 3],
+    clients: [OnceCell<Client>; 3],
 }
 
 impl Transport {
-    pub fn new(endpoint: Endpoint, system: std::sync::Arc<RootCertStore>, settings: &Settings) -> Self {
+    pub fn new(endpoint: Endpoint, system: Arc<RootCertStore>, settings: &Settings) -> Self {
         Self {
             connect_timeout: endpoint.dial_timeout.unwrap_or(settings.connect_timeout),
             endpoint,
@@ -63,7 +64,8 @@ impl Transport {
         headers: HeaderMap,
         body: Option<String>,
     ) -> Result<Response, Problem> {
-        let mut request = self.client(peer).map_err(Problem::Hosts)?.request(method, url).headers(headers);
+        let mut request =
+            self.client(peer).await.map_err(Problem::Hosts)?.request(method, url).headers(headers);
         if let Some(body) = body {
             request = request.body(body);
         }
@@ -75,18 +77,23 @@ impl Transport {
         }
     }
 
-    fn client(&self, peer: Peer) -> Result<&Client, HostsError> {
-        let slot = &self.clients[peer as usize];
-        if let Some(client) = slot.get() {
-            return Ok(client);
-        }
-        let own = &self.endpoint.tls;
+    /// The connections to a peer. Certificates are read when the first request needs them.
+    async fn client(&self, peer: Peer) -> Result<&Client, HostsError> {
+        self.clients[peer as usize].get_or_try_init(|| self.connect(peer)).await
+    }
+
+    async fn connect(&self, peer: Peer) -> Result<Client, HostsError> {
+        let own = self.endpoint.tls.clone();
         let shown = match peer {
-            Peer::Host => own.clone(),
-            Peer::Redirected => Tls { client: None, ..own.clone() },
-            Peer::Realm => Tls { client: None, verify: Verify::Yes, ..own.clone() },
+            Peer::Host => own,
+            Peer::Redirected => Tls { client: None, ..own },
+            Peer::Realm => Tls { client: None, verify: Verify::Yes, ..own },
         };
-        let config = tls::client_config(&self.system, &shown)?;
+        let system = Arc::clone(&self.system);
+        // The files may lie on a file system that takes its time.
+        let task = tokio::task::spawn_blocking(move || tls::client_config(&system, &shown));
+        // The task is not cancelled, and does not panic.
+        let config = task.await.expect("reading certificates does not panic")?;
         let mut builder = Client::builder()
             .tls_backend_preconfigured(config)
             .http1_only()
@@ -97,11 +104,7 @@ impl Transport {
         if self.proxies == Proxies::None || is_this_machine(&self.endpoint.authority) {
             builder = builder.no_proxy();
         }
-        let client = builder.build().map_err(|error| HostsError::Certificate {
-            path: "the proxies of the environment".into(),
-            reason: innermost(&error),
-        })?;
-        Ok(slot.get_or_init(|| client))
+        builder.build().map_err(|error| HostsError::Proxies { reason: innermost(&error) })
     }
 
     fn explain(&self, error: &reqwest::Error) -> Problem {

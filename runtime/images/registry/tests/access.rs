@@ -108,6 +108,35 @@ async fn a_token_that_is_refused_is_replaced() {
     assert_eq!(events.retries(), 0);
 }
 
+/// A token that is about to expire is replaced before a request is refused for it.
+#[tokio::test]
+async fn a_token_that_expires_is_replaced_before_it_is_refused() {
+    let mut content = Content::default();
+    content.image("latest");
+    let stub = Stub::start(move |request| match request.header("authorization") {
+        _ if request.path == "/token" => Reply::new(200, r#"{"access_token":"t","expires_in":1}"#),
+        Some(_) => content.serve(request),
+        None => {
+            let realm = format!("http://{}/token", request.header("host").unwrap_or_default());
+            Reply::new(401, "").header("www-authenticate", format!("Bearer realm=\"{realm}\""))
+        }
+    })
+    .await;
+    let (repository, _) = open(settings(), &stub.name("a/b"), None).await;
+    let replaced = async {
+        while stub.count("GET", "/token") < 2 {
+            repository.resolve().await.expect("anybody may");
+        }
+    };
+    finish("the second token", replaced).await;
+    let refused = stub
+        .seen()
+        .into_iter()
+        .filter(|request| request.path != "/token" && request.header("authorization").is_none());
+    assert_eq!(refused.count(), 1, "only the first request was refused");
+    assert_eq!(stub.seen()[1].query, "scope=repository%3Aa%2Fb%3Apull");
+}
+
 #[tokio::test]
 async fn a_registry_that_takes_no_token_is_not_asked_for_ever() {
     let stub = Stub::start(with_tokens(Content::default(), None, |_| false)).await;

@@ -331,6 +331,40 @@ async fn a_transfer_that_is_dropped_closes_its_connection() {
     assert_eq!(sink.len(), 100_000);
 }
 
+/// So does one that waits for the head of an answer, or for a handshake, which is where a registry hangs that is
+/// overloaded.
+#[tokio::test]
+async fn a_request_that_is_dropped_closes_its_connection() {
+    use tokio::io::AsyncReadExt;
+    let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = mute.local_addr().expect("bound").to_string();
+    let tls = settings();
+    let plain = Settings { plain_http: vec![address.clone()], ..settings() };
+    for settings in [tls, plain] {
+        let (repository, _) = open(settings, &format!("{address}/a"), None).await;
+        let accepted = tokio::select! {
+            result = repository.resolve() => panic!("nobody answers: {result:?}"),
+            accepted = finish("a connection", mute.accept()) => accepted,
+        };
+        // The call is dropped, and the repository is not.
+        let (mut connection, _) = accepted.expect("accepted");
+        let mut rest = Vec::new();
+        // A reset is an end as well.
+        let _ = finish("the end of the connection", connection.read_to_end(&mut rest)).await;
+        drop(repository);
+    }
+}
+
+#[tokio::test]
+async fn idle_connections_end_with_the_pull() {
+    let (stub, descriptor, _) = stub(|_, reply| reply).await;
+    let (repository, _) = open(settings(), &stub.name("a"), None).await;
+    finish("the transfer", repository.small_blob(&descriptor)).await.expect("a good transfer");
+    until("the connection is kept for the next request", || stub.open() == 1).await;
+    drop(repository);
+    until("the connection is closed", || stub.open() == 0).await;
+}
+
 #[tokio::test]
 async fn who_finds_no_room_says_so_and_waits() {
     let slow = |_: &Request, reply: Reply| reply.ending(Ending::Trickle(250_000, Duration::from_millis(20)));

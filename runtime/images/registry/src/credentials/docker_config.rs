@@ -235,4 +235,13 @@ mod tests {
         let text = format!("{error} {error:?}");
         assert!(text.contains("line 1, column 36") && !text.contains("hunter2"), "{text}");
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_give_a_configuration_or_an_error(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
+            if let Ok(config) = parse(&bytes) {
+                let _ = (config.helper("r.example"), config.auth("r.example", "a"));
+            }
+        }
+    }
 }
