@@ -8,7 +8,7 @@ use mainstay_integration_tests::peer;
 use serde_json::Value;
 
 /// Who may use whom, by package. Everything else of the workspace is off limits; dev-dependencies count too.
-const ALLOWED: [(&str, &[&str]); 14] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("mainstay-messages", &[]),
     ("mainstay-actors", &["mainstay-messages"]),
     ("mainstay-cgroups", &[]),
@@ -24,6 +24,16 @@ const ALLOWED: [(&str, &[&str]); 14] = [
     ("mainstay-oci-image", &[]),
     ("mainstay-registry", &["mainstay-oci-image"]),
     ("mainstay-images", &["mainstay-messages", "mainstay-oci-image"]),
+    (
+        "mainstay-image-pull",
+        &[
+            "mainstay-actors",
+            "mainstay-images",
+            "mainstay-messages",
+            "mainstay-oci-image",
+            "mainstay-registry",
+        ],
+    ),
     (
         "mainstay",
         &[

@@ -175,6 +175,36 @@ pub enum Error {
         /// What happened.
         reason: String,
     },
+    /// An image could not be pulled. Nothing of it is listed; what was fetched is kept for the next try.
+    #[error("cannot pull {image}: {reason}")]
+    PullFailed {
+        /// Which one, as it was asked for.
+        image: String,
+        /// What kind of failure it was.
+        fault: PullFault,
+        /// What happened, in one sentence that names the host, the blob and the status as far as there are any.
+        reason: String,
+    },
+}
+
+/// Why an image could not be pulled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PullFault {
+    /// The registry has no such image, or says so to this caller.
+    NotFound,
+    /// The registry does not give it to this caller.
+    Denied,
+    /// The registry does not answer, or not as it should, or has no capacity.
+    Registry,
+    /// Nothing moved for the whole time-out.
+    Stalled,
+    /// There is none for this platform.
+    Platform,
+    /// What came is not what its digest says, or is no image that can be run.
+    Content,
+    /// It could not be stored.
+    Storage,
 }
 
 impl Error {
@@ -191,6 +221,11 @@ impl Error {
     /// A part that does not work now.
     pub fn unavailable(what: impl Into<String>, reason: impl fmt::Display) -> Self {
         Self::Unavailable { what: what.into(), reason: reason.to_string() }
+    }
+
+    /// An image that could not be pulled.
+    pub fn pull(image: impl fmt::Display, fault: PullFault, reason: impl fmt::Display) -> Self {
+        Self::PullFailed { image: image.to_string(), fault, reason: reason.to_string() }
     }
 
     /// A fault of the runtime itself.

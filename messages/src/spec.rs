@@ -488,7 +488,7 @@ impl Rootfs {
     /// Whether the container's changes go to a layer of its own.
     pub fn has_layer(&self) -> bool {
         match self {
-            Self::Host | Self::CopyOnWrite { .. } => true,
+            Self::Host | Self::CopyOnWrite { .. } | Self::Image(_) | Self::Layers(_) => true,
             Self::Directory { .. } => false,
         }
     }

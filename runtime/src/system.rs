@@ -75,7 +75,7 @@ impl System {
             .map_err(|error| Error::unavailable("a thread for the actors", error))?;
         let stopped = |_| Error::internal("the actors", "their thread ended before it was ready");
         let Ready { core, supervisor, store, system } = ready.await.map_err(stopped)??;
-        let Core { router, events, directory, counters } = core;
+        let Core { router, events, directory, counters, .. } = core;
         let actors = Mutex::new(Some(Actors { system, thread }));
         Ok(Self {
             config,
@@ -130,6 +130,12 @@ impl System {
             ("store_commits", self.store.written().commits()),
             ("store_transactions", self.store.written().transactions()),
             ("store_write_us", self.store.written().write_us()),
+            ("image_pulls_started", counters.pulls_started.get()),
+            ("image_pulls_joined", counters.pulls_joined.get()),
+            ("image_pulls_succeeded", counters.pulls_succeeded.get()),
+            ("image_pulls_failed", counters.pulls_failed.get()),
+            ("image_pulls_cancelled", counters.pulls_cancelled.get()),
+            ("image_pulls_timed_out", counters.pulls_timed_out.get()),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into()

@@ -142,9 +142,10 @@ impl Host {
         authorization: Option<HeaderValue>,
     ) -> Result<Answer, RegistryError> {
         let answer = self.follow_from(ask, url, authorization, Peer::Host).await;
-        let undecided = self.endpoint.scheme == Scheme::HttpsOrHttp && !self.plain.load(Ordering::Relaxed);
+        // Whether another request has found it out in the meantime does not matter: this one was sent with TLS.
+        let may_be_plain = self.endpoint.scheme == Scheme::HttpsOrHttp && url.scheme() == "https";
         match answer {
-            Err(error) if undecided && url.scheme() == "https" && speaks_no_tls(&error.problem) => {
+            Err(error) if may_be_plain && speaks_no_tls(&error.problem) => {
                 self.plain.store(true, Ordering::Relaxed);
                 *url =
                     self.url(&ask.path).map_err(|problem| RegistryError::new(self.request(ask), problem))?;

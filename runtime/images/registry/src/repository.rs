@@ -57,6 +57,20 @@ pub struct Image {
     pub manifest_bytes: Vec<u8>,
 }
 
+/// Whose turn it is to be asked.
+struct Turns<'a> {
+    hosts: Vec<&'a Host>,
+    rounds: Rounds,
+    began: Instant,
+    index: usize,
+}
+
+impl<'a> Turns<'a> {
+    fn host(&self) -> &'a Host {
+        self.hosts[self.index]
+    }
+}
+
 impl Repository {
     pub(crate) fn new(shared: Arc<Shared>, reference: Reference, hosts: Vec<Host>, report: Reporter) -> Self {
         Self { shared, reference, hosts, report }
@@ -75,21 +89,28 @@ impl Repository {
         let headers = accept_manifests();
         let ask =
             Ask { method: Method::HEAD, path: self.manifest_path(&target), headers: &headers, part: &part };
-        self.on_hosts(self.capability(&target), &part, async |host| {
-            match host.ask(&ask).await {
-                Ok(answer) => match described(&answer.response, &self.reference) {
-                    Some(descriptor) => return Ok(descriptor),
-                    None => {
-                        tracing::debug!(host = %answer.request.host, "the answer to HEAD does not say enough")
-                    }
-                },
-                // Some know no HEAD, and one that does has no words for what is wrong.
-                Err(error) if head_is_worth_a_get(&error.problem) => {}
-                Err(error) => return Err(error),
+        let mut turns = self.turns(self.capability(&target))?;
+        loop {
+            match self.describe(turns.host(), &ask, &target).await {
+                Ok(descriptor) => return Ok(descriptor),
+                Err(error) => self.next_turn(&mut turns, error, &part).await?,
             }
-            self.fetch(host, &target, &part).await.map(|fetched| fetched.descriptor)
-        })
-        .await
+        }
+    }
+
+    async fn describe(&self, host: &Host, ask: &Ask<'_>, target: &str) -> Result<Descriptor, RegistryError> {
+        match host.ask(ask).await {
+            Ok(answer) => match described(&answer.response, &self.reference) {
+                Some(descriptor) => return Ok(descriptor),
+                None => {
+                    tracing::debug!(host = %answer.request.host, "the answer to HEAD does not say enough")
+                }
+            },
+            // Some know no HEAD, and one that does has no words for what is wrong.
+            Err(error) if head_is_worth_a_get(&error.problem) => {}
+            Err(error) => return Err(error),
+        }
+        self.fetch(host, target, ask.part).await.map(|fetched| fetched.descriptor)
     }
 
     /// The document that the reference leads to.
@@ -127,11 +148,16 @@ impl Repository {
 
     async fn manifest(&self, target: &str) -> Result<Fetched, RegistryError> {
         let part = self.manifest_part(target);
-        let fetched = self
-            .on_hosts(self.capability(target), &part, async |host| self.fetch(host, target, &part).await)
-            .await?;
-        self.say(&part, Step::Done);
-        Ok(fetched)
+        let mut turns = self.turns(self.capability(target))?;
+        loop {
+            match self.fetch(turns.host(), target, &part).await {
+                Ok(fetched) => {
+                    self.say(&part, Step::Done);
+                    return Ok(fetched);
+                }
+                Err(error) => self.next_turn(&mut turns, error, &part).await?,
+            }
+        }
     }
 
     async fn fetch(&self, host: &Host, target: &str, part: &Part) -> Result<Fetched, RegistryError> {
@@ -163,27 +189,24 @@ impl Repository {
         Ok(Fetched { descriptor, bytes, document })
     }
 
-    /// Asks the hosts that may be asked, in turn, until one of them serves.
-    async fn on_hosts<T>(
-        &self,
-        capability: Capability,
-        part: &Part,
-        attempt: impl AsyncFn(&Host) -> Result<T, RegistryError>,
-    ) -> Result<T, RegistryError> {
+    /// The hosts that may be asked, in turn, until one of them serves.
+    fn turns(&self, capability: Capability) -> Result<Turns<'_>, RegistryError> {
         let hosts = self.capable(capability)?;
-        let mut rounds = Rounds::new(self.shared.settings.retry, hosts.len());
-        let start = Instant::now();
-        let mut index = 0;
-        loop {
-            match attempt(hosts[index]).await {
-                Ok(value) => return Ok(value),
-                Err(error) => {
-                    let next =
-                        rounds.failed(index, error, Brought::Nothing, start.elapsed(), fastrand::f64());
-                    index = self.proceed(next, &hosts, part).await?;
-                }
-            }
-        }
+        let rounds = Rounds::new(self.shared.settings.retry, hosts.len());
+        Ok(Turns { hosts, rounds, began: Instant::now(), index: 0 })
+    }
+
+    /// The host whose turn it was has failed.
+    async fn next_turn(
+        &self,
+        turns: &mut Turns<'_>,
+        error: RegistryError,
+        part: &Part,
+    ) -> Result<(), RegistryError> {
+        let now = turns.began.elapsed();
+        let next = turns.rounds.failed(turns.index, error, Brought::Nothing, now, fastrand::f64());
+        turns.index = self.proceed(next, &turns.hosts, part).await?;
+        Ok(())
     }
 
     /// Does what was decided, and says so.

@@ -429,3 +429,19 @@ async fn an_index_leads_to_the_image_for_the_platform() {
     let source = std::error::Error::source(&error).expect("a source").to_string();
     assert_eq!(source, "there is no image for linux/m68k; there is one for linux/s390x, linux/riscv64");
 }
+
+/// Several blobs were asked for at once of a registry that speaks no TLS. The first request found that out; the others,
+/// which had been sent with TLS as well, failed for it.
+#[tokio::test]
+async fn requests_at_once_find_out_together_that_no_tls_is_spoken() {
+    let mut content = Content::default();
+    content.image("v1");
+    let stub = Stub::start(move |request| content.serve(request)).await;
+    let (repository, _) = open(settings(), &stub.name("team/app:v1"), None).await;
+    let asked = async { tokio::join!(repository.resolve(), repository.resolve(), repository.resolve()) };
+    let (one, two, three) = finish("the answers", asked).await;
+    assert_eq!(
+        [one, two, three].map(|answer| answer.map(drop).map_err(|error| error.to_string())),
+        [Ok(()), Ok(()), Ok(())]
+    );
+}
