@@ -43,6 +43,7 @@ fn main() {
     std::fs::write(&archive, image()).expect("written");
     println!("killed at each of {} steps, whole or absent every time", killed(directory.path(), &archive));
     if let Some(mkfs) = mkfs() {
+        own_mounts();
         println!(
             "power cut at each of {} steps, whole or absent every time",
             cut(directory.path(), &archive, &mkfs)
@@ -143,6 +144,15 @@ fn check(root: &Path, archive: &Path, finished: bool) {
     import(&images, archive);
     assert_eq!(images.list().len(), 2);
     assert_eq!(images.verify(None, &Observer::none()).expect("looked at").damage, []);
+}
+
+/// Goes into a mount name space of this process's own. One that somebody copies meanwhile would keep the file system mounted,
+/// and what is mounted again were the one that was shut down.
+fn own_mounts() {
+    // SAFETY: no other thread runs, and no descriptor or path of before is used with another meaning.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.expect("unshared");
+    let private = rustix::mount::MountPropagationFlags::PRIVATE | rustix::mount::MountPropagationFlags::REC;
+    rustix::mount::mount_change("/", private).expect("private");
 }
 
 /// An ext4 file system in a file, unmounted at its end.
