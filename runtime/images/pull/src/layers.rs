@@ -102,6 +102,8 @@ impl Layer<'_> {
                 Err(error) if own || anew == ANEW_MAX => return Err(error.into()),
                 Err(error) => {
                     anew += 1;
+                    // Those above must not take the last slot, and wait in it for this one.
+                    self.place.send_replace(Place::Claimed);
                     tracing::debug!(layer = %self.digest(), %error, "unpacked anew once all it needs is here");
                     self.waits();
                     self.blob_is(Stage::Here).await;

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mainstay_actors::image::Pull;
+use mainstay_image_pull::Settings;
 use mainstay_messages::error::PullFault;
 use mainstay_messages::image::{PullActivity, PullProgress};
 use mainstay_oci_image::Descriptor;
@@ -213,4 +214,40 @@ async fn everyone_hears_of_every_part() {
     let mut again = world.pull(&stub.name("x:one"));
     finish("it is here", again.image()).await.expect("the image");
     assert_eq!(stub.count("GET", "/"), asked);
+}
+
+/// With one slot of each kind layers and pulls must not wait for one another in a ring. Every transfer breaks off once.
+#[actix::test]
+async fn one_slot_is_enough_for_many_layers_and_many_pulls() {
+    let _turn = TURN.lock().await;
+    let mut content = Content::default();
+    let layers: Vec<Descriptor> =
+        (0..24).map(|number| content.blob(layer(&format!("file-{number}"), 5_000, 100 + number))).collect();
+    // The same layers, more and fewer of them, and in another order: shared chains, and shared blobs in other chains.
+    let whole: Vec<&Descriptor> = layers.iter().collect();
+    let turned: Vec<&Descriptor> = layers.iter().rev().collect();
+    image(&mut content, "whole", &whole);
+    image(&mut content, "half", &whole[..12]);
+    image(&mut content, "turned", &turned);
+    let stub = Stub::start(move |request| {
+        let reply = content.serve(request);
+        let breaks = request.path.contains("/blobs/") && request.nth == 0;
+        if breaks { reply.ending(Ending::Cut(3_000)) } else { reply }
+    })
+    .await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let engine = Settings { downloads_max: 1, unpacks_max: 1, progress_timeout: Duration::from_secs(60) };
+    let world = World::with(dir.path(), engine);
+    let before = unpacked();
+    let mut pulls = ["x:whole", "x:half", "x:turned"].map(|tag| world.pull(&stub.name(tag)));
+    for pull in &mut pulls {
+        finish("it is pulled", pull.image()).await.expect("the image");
+    }
+    assert_eq!(unpacked() - before, 48, "two chains of 24 layers");
+    for blob in &layers {
+        let asked =
+            stub.seen().into_iter().filter(|request| request.path.ends_with(&blob.digest.to_string()));
+        let ranges: Vec<_> = asked.map(|request| request.header("range").map(str::to_owned)).collect();
+        assert_eq!(ranges, [None, Some("bytes=3000-".to_owned())]);
+    }
 }

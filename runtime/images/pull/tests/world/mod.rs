@@ -50,6 +50,10 @@ impl World {
 
     /// With pulls that are given up after so long a silence.
     pub fn with_silence(dir: &Path, silence: Duration) -> Self {
+        Self::with(dir, Settings { progress_timeout: silence, ..Settings::default() })
+    }
+
+    pub fn with(dir: &Path, engine: Settings) -> Self {
         let settings = mainstay_images::Settings {
             checkpoint: |name| {
                 if name == "layer-begun" {
@@ -72,10 +76,9 @@ impl World {
             },
             ..mainstay_registry::Settings::default()
         };
-        let settings = Settings { progress_timeout: silence, ..Settings::default() };
-        let engine = PullEngine::new(images.clone(), registry, settings).expect("an engine");
+        let silence_ms = u64::try_from(engine.progress_timeout.as_millis()).expect("it is short");
+        let engine = PullEngine::new(images.clone(), registry, engine).expect("an engine");
         let core = FakeWorld::new().start();
-        let silence_ms = u64::try_from(silence.as_millis()).expect("it is short");
         let pulls = core.start_pulls(Arc::new(engine), Patience { silence_ms, floor: None });
         Self { core, pulls, images }
     }
