@@ -161,7 +161,13 @@ fn of(name: &str) -> Reference {
 /// A directory of the host at the same place in a container.
 fn shared(path: &Path) -> Mount {
     let source = MountSource::Bind { path: path.to_owned() };
-    Mount { target: path.to_owned(), source, access: Access::ReadWrite, propagation: Default::default(), owners: Default::default() }
+    Mount {
+        target: path.to_owned(),
+        source,
+        access: Access::ReadWrite,
+        propagation: Default::default(),
+        owners: Default::default(),
+    }
 }
 
 /// An error that names a place and says what to do about it.

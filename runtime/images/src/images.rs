@@ -1,5 +1,6 @@
 //! The handle of the images of a node, and what it owns.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -95,8 +96,8 @@ impl Images {
         self.inner.list()
     }
 
-    /// The image of a name, of a digest (of its manifest, of what its name led to, or of its configuration), or of the
-    /// beginning of one. Never waits for work.
+    /// The image of a name, with the digest that a tag led to as well as with the tag; of a digest (of its manifest, of what
+    /// its name led to, or of its configuration), or of the beginning of one. Never waits for work.
     pub fn find(&self, text: &str) -> Result<Arc<ImageRecord>> {
         self.inner.find(text)
     }
@@ -107,6 +108,18 @@ impl Images {
         let manifest = self.inner.manifest(&record.manifest)?;
         let config = self.inner.config(&record.config)?;
         Ok(Inspected { record, manifest, config })
+    }
+
+    /// The configuration of an image.
+    pub fn config(&self, image: &ImageRecord) -> Result<ImageConfig> {
+        self.inner.config(&image.config)
+    }
+
+    /// Bytes of the contents of each layer that is unpacked, by its chain.
+    pub fn unpacked(&self) -> Result<HashMap<Digest, u64>> {
+        let layers = self.inner.records.read("listing the layers", rows::layers)?;
+        let ready = layers.into_iter().filter(|layer| layer.state == LayerState::Ready);
+        Ok(ready.map(|layer| (layer.chain, layer.bytes)).collect())
     }
 
     /// Removes the image of exactly this name from the list. Its blobs and layers go with the next garbage collection,
@@ -208,10 +221,20 @@ impl Inner {
         if let Some(image) = exact(text) {
             return Ok(image);
         }
-        if let Ok(name) = text.parse::<Reference>()
-            && let Some(image) = exact(&name.to_string())
-        {
-            return Ok(image);
+        if let Ok(name) = text.parse::<Reference>() {
+            let here = exact(&name.to_string()).or_else(|| {
+                let digest = name.digest()?;
+                let of_it = |image: &&Arc<ImageRecord>| {
+                    let led_to_it =
+                        [&image.target, &image.manifest].iter().any(|found| found.digest == *digest);
+                    let of_name = |known: Reference| known.repository() == name.repository();
+                    led_to_it && image.name.parse().is_ok_and(of_name)
+                };
+                images.iter().find(of_it).cloned()
+            });
+            if let Some(image) = here {
+                return Ok(image);
+            }
         }
         let prefix = text.strip_prefix("sha256:").unwrap_or(text);
         let digits = prefix.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));

@@ -117,7 +117,7 @@ async fn inside(
         return Err(Failure::NeedsDaemon { what, socket: context.socket()? });
     }
     Failure::unless_root("run", "it makes namespaces, mounts and cgroups")?;
-    let embedded = signals.patiently(Embedded::start()).await??;
+    let embedded = signals.patiently(Embedded::start(context.image_settings()?)).await??;
     let ending = async {
         let client = Client::connect(embedded.socket()).await?;
         let made = make(&client, wanted, Stdin::Once, signals).await?;
