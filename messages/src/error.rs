@@ -25,6 +25,8 @@ pub enum Kind {
     Exec,
     /// A pod or a container: the name could have been that of either.
     Either,
+    /// An image.
+    Image,
 }
 
 impl fmt::Display for Kind {
@@ -34,6 +36,7 @@ impl fmt::Display for Kind {
             Self::Container => "container",
             Self::Exec => "exec",
             Self::Either => "pod or container",
+            Self::Image => "image",
         })
     }
 }

@@ -11,12 +11,14 @@ use crate::process::Signal;
 
 mod check;
 mod device;
+mod image;
 mod names;
 mod resources;
 #[cfg(test)]
 mod tests;
 
 pub use device::{DEVICES_MAX, Device, DeviceKind, DeviceRule};
+pub use image::{ImageRoot, LayeredRoot};
 pub use names::{
     DNS_OPTIONS_MAX, DNS_SEARCHES_MAX, DNS_SERVERS_MAX, HOST_ENTRIES_MAX, HostEntry, NameLookup,
 };
@@ -192,6 +194,10 @@ pub enum Rootfs {
         /// Absolute path.
         path: PathBuf,
     },
+    /// An image, changes going to a layer of the container's own.
+    Image(ImageRoot),
+    /// What the runtime makes of [`Rootfs::Image`]. Never in a request.
+    Layers(LayeredRoot),
 }
 
 /// A process to run.

@@ -220,6 +220,10 @@ impl AdminBackend {
     }
 }
 
+fn no_images() -> Error {
+    Error::unavailable("the image store", "not wired")
+}
+
 /// Whether a text is an id as this runtime makes them, and not the beginning of one.
 fn is_whole_id(text: &str) -> bool {
     text.len() == 2 * ID_BYTES && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
@@ -311,6 +315,11 @@ impl Backend for AdminBackend {
             Request::KillExec { container, exec, signal } => {
                 runtime.kill_exec(&self.container(&container)?, &exec, signal).await.map(done)
             }
+            Request::ListImages
+            | Request::InspectImage { .. }
+            | Request::RemoveImage { .. }
+            | Request::CollectImages
+            | Request::VerifyImages { .. } => Err(no_images()),
         }
     }
 
@@ -333,6 +342,9 @@ impl Backend for AdminBackend {
                 let subject = object.map(|o| self.subject(&o)).transpose()?;
                 self.events(EventOptions { after, follow, subject }, items).await
             }
+            StreamRequest::PullImage(_)
+            | StreamRequest::ImportImages { .. }
+            | StreamRequest::ExportImages { .. } => Err(no_images()),
         }
     }
 }

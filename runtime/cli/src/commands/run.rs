@@ -18,6 +18,7 @@ use mainstay_messages::spec::{ContainerPid, SECCOMP_PROFILE_LENGTH_MAX, Stdin, T
 use mainstay_messages::{ContainerSpec, Error, Name, SandboxSpec};
 use serde_json::json;
 
+use super::image::provide;
 use super::process::{conclude, environment, read_text, terminal_for};
 use crate::arguments::container::{CreateArguments, RunArguments};
 use crate::arguments::spec::Surroundings;
@@ -210,7 +211,12 @@ async fn make_named(
     signals: &mut Signals,
 ) -> Result<Made> {
     signals.check()?;
-    let (sandbox, mut container) = wanted.specs(name, stdin);
+    let (sandbox, mut container) = wanted.specs(name, stdin)?;
+    if let Some(root) = container.image() {
+        let image = &wanted.arguments.image;
+        let provided = provide(client, &root.image, image.platform.clone(), image.policy());
+        signals.impatiently(provided).await??;
+    }
     if let Some(other) = &wanted.arguments.pid_of {
         container.pid = pid_of(client, other).await?;
     }
@@ -261,13 +267,13 @@ impl<'a> Wanted<'a> {
         let seccomp_profile = arguments.security.seccomp_file().map(read_profile).transpose()?;
         let wanted = Self { arguments, request, environment, seccomp_profile };
         let name = arguments.name.clone().map_or_else(new_name, Ok)?;
-        let (sandbox, container) = wanted.specs(name, Stdin::Null);
+        let (sandbox, container) = wanted.specs(name, Stdin::Null)?;
         sandbox.check()?;
         container.check()?;
         Ok(wanted)
     }
 
-    fn specs(&self, name: Name, stdin: Stdin) -> (SandboxSpec, ContainerSpec) {
+    fn specs(&self, name: Name, stdin: Stdin) -> Result<(SandboxSpec, ContainerSpec)> {
         let surroundings = Surroundings {
             environment: self.environment.clone(),
             window: terminal::window().unwrap_or(WINDOW_DEFAULT),
@@ -276,11 +282,11 @@ impl<'a> Wanted<'a> {
         };
         let mut sandbox = self.arguments.sandbox_spec(name.clone());
         sandbox.annotations.insert(OWN_POD_ANNOTATION.to_owned(), name.to_string());
-        let mut container = self.arguments.container_spec(name, stdin, surroundings);
+        let mut container = self.arguments.container_spec(name, stdin, surroundings)?;
         for annotations in [&mut sandbox.annotations, &mut container.annotations] {
             annotations.insert(REQUEST_ANNOTATION.to_owned(), self.request.clone());
         }
-        (sandbox, container)
+        Ok((sandbox, container))
     }
 }
 
