@@ -10,7 +10,7 @@
 //!
 //! [`ImagePulls`](pulls) owns which pull runs for which digest, and the callers whose names are not resolved yet.
 //! [`ImagePull`](pull) owns one pull and those who wait for it. [`liveness`] judges whether it is alive,
-//! [`progress`] is how its news reach everyone without anyone being waited for. None of them knows HTTP, a layer
+//! [`mod@progress`] is how its news reach everyone without anyone being waited for. None of them knows HTTP, a layer
 //! or a file: that is behind [`ImageSource`](crate::ports::ImageSource). They keep no record: what lasts is
 //! written behind the port before a pull ends, and a pull that a crash has ended is asked for again.
 
