@@ -1,7 +1,8 @@
 //! Archives between callers, who wait without blocking, and the images, whose work blocks: pieces through a short queue.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mainstay_actors::image::{ProgressFeed, progress};
 use mainstay_image_pull::figures::{Figures, Kind, MANIFEST_PART};
@@ -9,8 +10,6 @@ use mainstay_images::{ImportOptions, Observer};
 use mainstay_messages::image::{ImageId, ImageName, PullProgress};
 use mainstay_messages::{Error, Result};
 use mainstay_oci_image::{Event, Part};
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -69,22 +68,25 @@ impl Import {
         let name = name.map_err(|error| told(&mainstay_images::ImagesError::Name(error)))?;
         let options = ImportOptions { name, ..ImportOptions::default() };
         let (sink, feed) = progress();
-        let parts = Mutex::new(BTreeMap::new());
+        // Taken at the end of the work, which is the end of the news; the observer stays, to cancel it.
+        let teller = Arc::new(Mutex::new(Some((sink, BTreeMap::new()))));
+        let told = Arc::clone(&teller);
         let observer = Observer::new(move |event| {
-            // A map that a panic left behind holds figures and nothing else.
-            let mut parts = parts.lock().unwrap_or_else(PoisonError::into_inner);
-            sink.tell(told_of(&mut parts, &event));
+            if let Some((sink, parts)) = lock(&told).as_mut() {
+                sink.tell(told_of(parts, &event));
+            }
         });
         let (sender, pieces) = mpsc::channel(PIECES_MAX);
         let source = Incoming { pieces, rest: io::Cursor::default(), over: false };
         let watched = observer.clone();
         let work = async move {
-            images
-                .with(move |images| {
-                    let records = images.import(source, &options, &watched)?;
-                    Ok(records.iter().map(|record| view::id(record)).collect())
-                })
-                .await
+            let imported = images.with(move |images| {
+                let records = images.import(source, &options, &watched)?;
+                Ok(records.iter().map(|record| view::id(record)).collect())
+            });
+            let imported = imported.await;
+            lock(&teller).take();
+            imported
         };
         Ok((Self { feed, answer: tokio::spawn(work), observer, end }, sender))
     }
@@ -108,6 +110,11 @@ impl Drop for Import {
     fn drop(&mut self) {
         self.observer.cancel();
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind it holds figures and nothing else.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a caller is told of an event.
