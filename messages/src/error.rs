@@ -46,7 +46,7 @@ impl fmt::Display for Kind {
 #[serde(rename_all = "snake_case")]
 pub enum Error {
     /// No such object.
-    #[error("no {kind} {id:?}{}", did_you_mean(.nearest))]
+    #[error("no {kind} {id:?}{}", instead(.kind, .nearest))]
     NotFound {
         /// What was looked for.
         kind: Kind,
@@ -234,6 +234,11 @@ impl Error {
     }
 }
 
-fn did_you_mean(nearest: &Option<String>) -> String {
-    nearest.as_ref().map(|n| format!("; did you mean {n:?}?")).unwrap_or_default()
+/// What would be right where something is not there.
+fn instead(kind: &Kind, nearest: &Option<String>) -> String {
+    match (kind, nearest) {
+        (_, Some(nearest)) => format!("; did you mean {nearest:?}?"),
+        (Kind::Image, None) => " here; pull it first (`mainstay pull`), or import it".to_owned(),
+        (_, None) => String::new(),
+    }
 }

@@ -143,9 +143,14 @@ impl NodeImages {
     }
 
     /// An image for a container that is made now. Its lease is durable when this returns (P3).
-    pub(crate) async fn lease(&self, name: ImageName) -> Result<Leased> {
-        let (pins, owner) = (self.pins.clone(), self.owner.clone());
+    pub(crate) async fn lease(self: &Arc<Self>, name: ImageName) -> Result<Leased> {
+        let this = Arc::clone(self);
         self.with(move |images| {
+            let Self { pins, owner, .. } = &*this;
+            if owner.keep == Keep::WhileUsed {
+                // Where there are commands alone, nobody collects: those that were before are let go here.
+                this.let_go(images)?;
+            }
             loop {
                 let (image, record) = view::find(images, name.as_str())?;
                 let pin = pins.pin(image.id.clone());

@@ -336,8 +336,14 @@ impl<R: Read> Archive<R> {
     /// Passes over what is left of the current member.
     fn skip(&mut self) -> Result<()> {
         self.skip_data()?;
-        self.remaining = std::mem::take(&mut self.padding);
-        self.skip_data()
+        self.skip_padding()
+    }
+
+    /// Passes over what fills the last block of a member. An archive may end there: some tools write neither the padding
+    /// nor the end, and everyone takes that. What is missing of the data itself shows in the DiffID at the latest.
+    fn skip_padding(&mut self) -> Result<()> {
+        let mut rest = (&mut self.source).take(std::mem::take(&mut self.padding));
+        io::copy(&mut rest, &mut io::sink()).map(drop).map_err(ArchiveError::Read)
     }
 
     fn skip_data(&mut self) -> Result<()> {
