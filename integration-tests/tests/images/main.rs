@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use mainstay::{
-    Config, ContainerSpec, Error, ImageId, ImageName, ImageRoot, ImageSettings, Kind, LogOptions, PullSpec,
-    Rootfs, Runtime, SandboxSpec, Shutdown, StopOptions, UserNamespace, UserNamespaces,
+    Access, Config, ContainerSpec, Error, ImageId, ImageName, ImageRoot, ImageSettings, Kind, LogOptions,
+    Mount, MountSource, Owners, Propagation, PullSpec, Rootfs, Runtime, SandboxSpec, Shutdown, StopOptions,
+    UserNamespace, UserNamespaces,
 };
 use mainstay_admin::Client;
 use mainstay_integration_tests::{Daemon, Shorthand, World, wait, world};
@@ -349,14 +350,12 @@ async fn an_image_without_layers_has_an_empty_root() {
     let pod = runtime.pod("p").await;
     let created = runtime.create_container(&pod, spec("none", &name, &[])).await.expect_err("nothing to run");
     assert!(created.to_string().starts_with("command: "), "{created}");
-    let busybox = mainstay::Mount {
-        destination: "/busybox".into(),
-        source: mainstay::MountSource::Bind {
-            path: "/usr/bin/busybox".into(),
-            propagation: mainstay::Propagation::default(),
-        },
-        access: mainstay::Access::ReadOnly,
-        owners: mainstay::Owners::default(),
+    let busybox = Mount {
+        target: "/busybox".into(),
+        source: MountSource::Bind { path: "/usr/bin/busybox".into() },
+        access: Access::ReadOnly,
+        propagation: Propagation::default(),
+        owners: Owners::default(),
     };
     let spec = ContainerSpec { mounts: vec![busybox], ..spec("c", &name, &["/busybox", "echo", "runs"]) };
     let container = runtime.create_container(&pod, spec).await.expect("created");
