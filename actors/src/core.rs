@@ -11,8 +11,10 @@ use tokio::time::Instant;
 
 use crate::counters::Counters;
 use crate::directory::{Directory, Publisher};
+use crate::image::pulls::ImagePulls;
+use crate::image::{Patience, Pulls};
 use crate::journal::{EventLog, Journal};
-use crate::ports::{Ports, Supervisor};
+use crate::ports::{ImageSource, Ports, Supervisor};
 use crate::router::Router;
 use crate::world::{Shared, World};
 
@@ -48,6 +50,7 @@ pub struct Core {
     pub directory: Directory,
     /// The numbers.
     pub counters: Arc<Counters>,
+    world: World,
 }
 
 impl Core {
@@ -81,7 +84,13 @@ impl Core {
             noted: context.address().recipient(),
         };
         let supervisor = supervisor(facts)?;
-        let router = context.run(Router::new(World::new(shared(supervisor))));
-        Ok(Self { router, events, directory, counters })
+        let world = World::new(shared(supervisor));
+        let router = context.run(Router::new(world.clone()));
+        Ok(Self { router, events, directory, counters, world })
+    }
+
+    /// Starts the pulls of images from `source`, on the current arbiter, which has to be that of the others.
+    pub fn start_pulls(&self, source: Arc<dyn ImageSource>, patience: Patience) -> Pulls {
+        ImagePulls::start(source, patience, self.world.clone())
     }
 }

@@ -27,6 +27,18 @@ pub struct Counters {
     pub failed_commits: Counter,
     /// Notes for the journal that were dropped because the store did not keep up, or refused them.
     pub lost_notes: Counter,
+    /// Pulls of images that were begun.
+    pub pulls_started: Counter,
+    /// Callers who joined a pull that was under way.
+    pub pulls_joined: Counter,
+    /// Pulls that ended with the image here.
+    pub pulls_succeeded: Counter,
+    /// Pulls that failed, those that timed out among them.
+    pub pulls_failed: Counter,
+    /// Pulls that were given up because nobody waited for them any more.
+    pub pulls_cancelled: Counter,
+    /// Pulls that were given up because nothing moved, questions to a registry among them.
+    pub pulls_timed_out: Counter,
 }
 
 impl Counter {

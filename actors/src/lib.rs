@@ -1,4 +1,4 @@
-//! The actors of Mainstay: router, sandbox, container, journal.
+//! The actors of Mainstay: router, sandbox, container, image pull, journal.
 //!
 //! Each is a pure `state.rs` (input to outcome, no IO, no clock) under a thin actix actor; [`machine`] is the
 //! discipline that all of them share. What they need from outside is in [`ports`]. They know no database, no
@@ -7,6 +7,7 @@
 //! ```text
 //!  commands ─► Router ─► Sandbox, Container ─► Supervisor (port) ─► shims
 //!  exits ────► Router ─► Container ─► Journal ─► Store (port), subscribers
+//!  pulls ────► ImagePulls ─► ImagePull ─► ImageSource (port) ─► registries, images
 //!  readers ──► Directory (snapshots; no actor is asked)
 //! ```
 
@@ -17,6 +18,7 @@ mod counters;
 pub mod directory;
 #[cfg(feature = "fakes")]
 pub mod fakes;
+pub mod image;
 pub mod journal;
 pub mod machine;
 pub mod ports;

@@ -1,5 +1,5 @@
-//! What the actors need from outside: a durable store, the supervisor, a clock, ids. The runtime connects
-//! them. Nothing here knows SQL, ttrpc or processes.
+//! What the actors need from outside: a durable store, the supervisor, a source of images, a clock, ids. The
+//! runtime connects them. Nothing here knows SQL, ttrpc, HTTP or processes.
 
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use mainstay_messages::error::Kind;
 use mainstay_messages::event::{Event, Seq};
 use mainstay_messages::id::ID_BYTES;
+use mainstay_messages::image::{ImageId, PullSpec};
 use mainstay_messages::journal::{Commit, Committed};
 use mainstay_messages::record::{ContainerRecord, SandboxRecord};
 use mainstay_messages::supervisor::{
@@ -16,6 +17,8 @@ use mainstay_messages::supervisor::{
     ReopenTaskLog, ResizeTask, SignalTask, StartExecTask, StartTask, StopShim, UpdateTask,
 };
 use mainstay_messages::{ContainerId, Result, SandboxId, Timestamp};
+
+use crate::image::ProgressSink;
 
 /// The durable store, as the actors need it.
 pub trait Store: Send + Sync + 'static {
@@ -103,6 +106,51 @@ pub trait Clock: Send + Sync + 'static {
 pub trait Ids: Send + Sync + 'static {
     /// Bytes that nobody has had before.
     fn random(&self) -> [u8; ID_BYTES];
+}
+
+/// Where images come from, and where they are kept.
+///
+/// The futures are polled on the thread of the actors, so heavy work is done elsewhere. One that is dropped is
+/// cancelled: its connections are closed within [`crate::image::CANCEL_MAX_MS`], and what it has got is kept
+/// for the next try. All that goes on is told to `events` as it happens: by this a pull is judged alive (P8).
+pub trait ImageSource: Send + Sync + 'static {
+    /// Asks the registry what the name means, with the credentials of this caller. An answer proves that the
+    /// caller may have the image.
+    fn resolve(&self, spec: PullSpec, events: ProgressSink) -> BoxFuture<'static, Result<ResolvedImage>>;
+
+    /// Fetches what is not here yet, unpacks it, makes it durable, and records it under its name last.
+    fn fetch(&self, wanted: Arc<ResolvedImage>, events: ProgressSink) -> BoxFuture<'static, Result<ImageId>>;
+
+    /// Records an image that was just fetched under the name of another caller.
+    fn name(&self, wanted: Arc<ResolvedImage>, image: ImageId) -> BoxFuture<'static, Result<()>>;
+}
+
+/// What a name means, to a caller who may have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResolvedImage {
+    /// What was asked for, and who asked.
+    pub spec: PullSpec,
+    /// The name, whole: `docker.io/library/busybox:latest`.
+    pub name: String,
+    /// Host and path of the name: what the credentials are for.
+    pub repository: String,
+    /// What the name leads to: the manifest, or an index that it was chosen from.
+    pub target: ImageDocument,
+    /// The manifest of the image for the platform.
+    pub manifest: ImageDocument,
+    /// The platform, as in `linux/amd64`.
+    pub platform: String,
+}
+
+/// A manifest, or an index of several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageDocument {
+    /// Its digest.
+    pub digest: String,
+    /// Its media type.
+    pub media_type: String,
+    /// Its length in bytes.
+    pub bytes: u64,
 }
 
 /// The supervisor, as the actors need it: where each of its messages goes.

@@ -8,7 +8,7 @@ use mainstay_integration_tests::peer;
 use serde_json::Value;
 
 /// Who may use whom, by package. Everything else of the workspace is off limits; dev-dependencies count too.
-const ALLOWED: [(&str, &[&str]); 12] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("mainstay-messages", &[]),
     ("mainstay-actors", &["mainstay-messages"]),
     ("mainstay-cgroups", &[]),
@@ -21,6 +21,19 @@ const ALLOWED: [(&str, &[&str]); 12] = [
     ),
     ("mainstay-store", &["mainstay-messages", "mainstay-actors"]),
     ("mainstay-admin", &["mainstay-messages"]),
+    ("mainstay-oci-image", &[]),
+    ("mainstay-registry", &["mainstay-oci-image"]),
+    ("mainstay-images", &["mainstay-messages", "mainstay-oci-image"]),
+    (
+        "mainstay-image-pull",
+        &[
+            "mainstay-actors",
+            "mainstay-images",
+            "mainstay-messages",
+            "mainstay-oci-image",
+            "mainstay-registry",
+        ],
+    ),
     (
         "mainstay",
         &[
@@ -31,6 +44,10 @@ const ALLOWED: [(&str, &[&str]); 12] = [
             "mainstay-task-api",
             "mainstay-store",
             "mainstay-admin",
+            "mainstay-images",
+            "mainstay-image-pull",
+            "mainstay-oci-image",
+            "mainstay-registry",
         ],
     ),
     ("mainstay-cli", &["mainstay", "mainstay-messages", "mainstay-admin"]),

@@ -13,6 +13,7 @@ use crate::audit::{Finding, Repair};
 use crate::error::Result;
 use crate::event::{Event, Seq};
 use crate::id::{ContainerId, ExecId, SandboxId};
+use crate::image::{Collected, Damage, Image, ImageId, ImageName, PullProgress, PullSpec, Removed};
 use crate::process::{Exit, Signal};
 use crate::record::{ContainerSnapshot, ExecSnapshot, SandboxSnapshot};
 use crate::spec::{ContainerSpec, ExecSpec, Resources, SandboxSpec, WindowSize};
@@ -192,6 +193,25 @@ pub enum Request {
         /// Whether what differs is cleaned up.
         repair: Repair,
     },
+    /// → [`Response::Images`]
+    ListImages,
+    /// → [`Response::Images`], with one
+    InspectImage {
+        /// The image.
+        image: ImageName,
+    },
+    /// → [`Response::ImageRemoved`]
+    RemoveImage {
+        /// A name, which is taken from its image; or an id, with all names of it.
+        image: ImageName,
+    },
+    /// Gives back the room of what no image and no container needs → [`Response::ImagesCollected`]
+    CollectImages,
+    /// Reads all blobs and layers of an image, or of all, against their digests → [`Response::ImagesVerified`]
+    VerifyImages {
+        /// The image; all when not given.
+        image: Option<ImageName>,
+    },
 }
 
 /// What removing does with a container that runs.
@@ -230,6 +250,14 @@ pub enum Response {
     Events(Vec<Event>),
     /// What an audit has found: leaks, then ghosts.
     Findings(Vec<Finding>),
+    /// Images.
+    Images(Vec<Image>),
+    /// What removing an image has done.
+    ImageRemoved(Removed),
+    /// What a collection of garbage has done.
+    ImagesCollected(Collected),
+    /// What is damaged. It was put out of use, so that a pull brings it again.
+    ImagesVerified(Vec<Damage>),
 }
 
 /// One object, whole.
@@ -325,6 +353,20 @@ pub enum StreamRequest {
         /// Only those of this pod or container.
         object: Option<Reference>,
     },
+    /// Bring an image here, or join whoever does → [`Item::Pull`]; ends with [`End::Images`]. It is given up when the last
+    /// one who wants it has left.
+    PullImage(Box<PullSpec>),
+    /// Take images from an archive, which comes as [`Input::Stdin`] and [`Input::StdinEnd`] → [`Item::Pull`]; ends with
+    /// [`End::Images`].
+    ImportImages {
+        /// The name that the image gets when the archive has one image without a name.
+        name: Option<ImageName>,
+    },
+    /// Write images to an OCI archive → [`Item::Output`]; ends with [`End::Done`].
+    ExportImages {
+        /// The images.
+        images: Vec<ImageName>,
+    },
 }
 
 /// Whether a stream carries input.
@@ -408,6 +450,8 @@ pub enum Item {
         /// The last missing one.
         to: Seq,
     },
+    /// A pull got on.
+    Pull(PullProgress),
 }
 
 /// The most bytes of output in one item.
@@ -449,4 +493,6 @@ pub enum End {
         /// Bytes that were waiting for the reader.
         bytes: u64,
     },
+    /// The images are here.
+    Images(Vec<ImageId>),
 }

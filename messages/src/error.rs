@@ -25,6 +25,8 @@ pub enum Kind {
     Exec,
     /// A pod or a container: the name could have been that of either.
     Either,
+    /// An image.
+    Image,
 }
 
 impl fmt::Display for Kind {
@@ -34,6 +36,7 @@ impl fmt::Display for Kind {
             Self::Container => "container",
             Self::Exec => "exec",
             Self::Either => "pod or container",
+            Self::Image => "image",
         })
     }
 }
@@ -43,7 +46,7 @@ impl fmt::Display for Kind {
 #[serde(rename_all = "snake_case")]
 pub enum Error {
     /// No such object.
-    #[error("no {kind} {id:?}{}", did_you_mean(.nearest))]
+    #[error("no {kind} {id:?}{}", instead(.kind, .nearest))]
     NotFound {
         /// What was looked for.
         kind: Kind,
@@ -172,6 +175,36 @@ pub enum Error {
         /// What happened.
         reason: String,
     },
+    /// An image could not be pulled. Nothing of it is listed; what was fetched is kept for the next try.
+    #[error("cannot pull {image}: {reason}")]
+    PullFailed {
+        /// Which one, as it was asked for.
+        image: String,
+        /// What kind of failure it was.
+        fault: PullFault,
+        /// What happened, in one sentence that names the host, the blob and the status as far as there are any.
+        reason: String,
+    },
+}
+
+/// Why an image could not be pulled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PullFault {
+    /// The registry has no such image, or says so to this caller.
+    NotFound,
+    /// The registry does not give it to this caller.
+    Denied,
+    /// The registry does not answer, or not as it should, or has no capacity.
+    Registry,
+    /// Nothing moved for the whole time-out.
+    Stalled,
+    /// There is none for this platform.
+    Platform,
+    /// What came is not what its digest says, or is no image that can be run.
+    Content,
+    /// It could not be stored.
+    Storage,
 }
 
 impl Error {
@@ -190,12 +223,22 @@ impl Error {
         Self::Unavailable { what: what.into(), reason: reason.to_string() }
     }
 
+    /// An image that could not be pulled.
+    pub fn pull(image: impl fmt::Display, fault: PullFault, reason: impl fmt::Display) -> Self {
+        Self::PullFailed { image: image.to_string(), fault, reason: reason.to_string() }
+    }
+
     /// A fault of the runtime itself.
     pub fn internal(what: impl Into<String>, reason: impl fmt::Display) -> Self {
         Self::Internal { what: what.into(), reason: reason.to_string() }
     }
 }
 
-fn did_you_mean(nearest: &Option<String>) -> String {
-    nearest.as_ref().map(|n| format!("; did you mean {n:?}?")).unwrap_or_default()
+/// What would be right where something is not there.
+fn instead(kind: &Kind, nearest: &Option<String>) -> String {
+    match (kind, nearest) {
+        (_, Some(nearest)) => format!("; did you mean {nearest:?}?"),
+        (Kind::Image, None) => " here; pull it first (`mainstay pull`), or import it".to_owned(),
+        (_, None) => String::new(),
+    }
 }

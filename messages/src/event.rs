@@ -195,6 +195,22 @@ pub enum What {
         /// How much, in bytes of output.
         bytes: u64,
     },
+    /// An image was pulled: all of it is here, and durable.
+    ImagePulled {
+        /// Its name, whole.
+        image: String,
+        /// The digest of its manifest.
+        digest: String,
+        /// How long it took, in milliseconds.
+        took_ms: u64,
+    },
+    /// The pull of an image ended without it.
+    ImagePullFailed {
+        /// Its name, whole.
+        image: String,
+        /// Why.
+        reason: String,
+    },
 }
 
 /// One way of one step of a saga.
@@ -299,6 +315,10 @@ impl fmt::Display for What {
             Self::OutputLost { bytes } => {
                 write!(f, "{bytes} bytes of output are not in the log: its disk did not take them")
             }
+            Self::ImagePulled { image, digest, took_ms } => {
+                write!(f, "image {image} pulled in {}.{:03} s: {digest}", took_ms / 1_000, took_ms % 1_000)
+            }
+            Self::ImagePullFailed { image, reason } => write!(f, "image {image} not pulled: {reason}"),
             Self::Undone { step, outcome } => write!(f, "step undone: {step}: {outcome}"),
             Self::StepsTaken { saga, steps } => {
                 write!(f, "{saga}:")?;

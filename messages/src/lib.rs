@@ -14,6 +14,7 @@
 //! | [`event`] | entries of the journal |
 //! | [`error`] | the one error type that a caller sees |
 //! | [`router`], [`sandbox`], [`container`], [`journal`], [`supervisor`] | messages, by receiver |
+//! | [`image`] | images: what is asked for, how a pull gets on, what is here |
 //! | [`codec`] | the one place that knows bincode |
 //! | [`audit`] | what a machine holds of a runtime, and where that differs from the records |
 //! | [`admin`] | requests and responses of the admin RPC |
@@ -25,6 +26,7 @@ pub mod container;
 pub mod error;
 pub mod event;
 pub mod id;
+pub mod image;
 pub mod journal;
 pub mod process;
 pub mod record;

@@ -11,6 +11,7 @@ use crate::process::Signal;
 
 mod check;
 mod device;
+mod image;
 mod names;
 mod resources;
 #[cfg(test)]
@@ -18,6 +19,7 @@ mod tests;
 mod user_namespace;
 
 pub use device::{DEVICES_MAX, Device, DeviceKind, DeviceRule};
+pub use image::{ImageRoot, LayeredRoot};
 pub use names::{
     DNS_OPTIONS_MAX, DNS_SEARCHES_MAX, DNS_SERVERS_MAX, HOST_ENTRIES_MAX, HostEntry, NameLookup,
 };
@@ -200,6 +202,10 @@ pub enum Rootfs {
         /// Absolute path.
         path: PathBuf,
     },
+    /// An image, changes going to a layer of the container's own.
+    Image(ImageRoot),
+    /// What the runtime makes of [`Rootfs::Image`]. Never in a request.
+    Layers(LayeredRoot),
 }
 
 /// A process to run.
@@ -482,7 +488,7 @@ impl Rootfs {
     /// Whether the container's changes go to a layer of its own.
     pub fn has_layer(&self) -> bool {
         match self {
-            Self::Host | Self::CopyOnWrite { .. } => true,
+            Self::Host | Self::CopyOnWrite { .. } | Self::Image(_) | Self::Layers(_) => true,
             Self::Directory { .. } => false,
         }
     }

@@ -8,15 +8,18 @@ use std::time::Duration;
 use async_trait::async_trait;
 use mainstay_admin::{Backend, InputStream, ItemSink};
 use mainstay_messages::admin::{
-    ContainerStats, End, IfRunning, Input, Item, Object, Reference, Request, Response, StreamRequest,
-    VersionInfo,
+    ContainerStats, End, IfRunning, Input, Item, Object, OutputStream, Reference, Request, Response,
+    StreamRequest, VersionInfo,
 };
 use mainstay_messages::error::Kind;
 use mainstay_messages::id::ID_BYTES;
+use mainstay_messages::image::{ImageName, PullSpec};
 use mainstay_messages::record::ContainerPhase;
 use mainstay_messages::{ContainerId, Error, Result, SandboxId, Timestamp, container};
+use tokio::sync::mpsc;
 
 use crate::events::{EventOptions, Journaled, Subject};
+use crate::images::Piece;
 use crate::logs::LogOptions;
 use crate::runtime::{Runtime, StopOptions};
 use crate::session::{AttachOptions, Session, SessionItem, SessionWriter};
@@ -204,6 +207,53 @@ impl AdminBackend {
         }
     }
 
+    async fn pull(&self, spec: PullSpec, items: ItemSink) -> Result<End> {
+        let mut pull = self.runtime.pull_image(spec);
+        let news = async {
+            while let Some(progress) = pull.progress().await {
+                items.send(Item::Pull(progress)).await?;
+            }
+            pull.image().await.map(|image| End::Images(vec![image]))
+        };
+        tokio::select! {
+            end = news => end,
+            // Dropping the pull is leaving it.
+            () = items.closed() => Ok(End::Done),
+        }
+    }
+
+    async fn import(&self, name: Option<ImageName>, input: InputStream, items: ItemSink) -> Result<End> {
+        let (mut import, pieces) = self.runtime.begin_import(name)?;
+        let news = async {
+            while let Some(progress) = import.progress().await {
+                items.send(Item::Pull(progress)).await?;
+            }
+            import.images().await.map(End::Images)
+        };
+        let fed = async {
+            feed_archive(input, pieces).await;
+            std::future::pending::<Infallible>().await
+        };
+        tokio::select! {
+            end = news => end,
+            never = fed => match never {},
+            () = items.closed() => Ok(End::Done),
+        }
+    }
+
+    async fn export(&self, images: Vec<ImageName>, items: ItemSink) -> Result<End> {
+        let mut export = self.runtime.begin_export(images);
+        loop {
+            tokio::select! {
+                piece = export.next() => match piece? {
+                    Some(bytes) => items.send(Item::Output { stream: OutputStream::Stdout, bytes }).await?,
+                    None => return Ok(End::Done),
+                },
+                () = items.closed() => return Ok(End::Done),
+            }
+        }
+    }
+
     async fn events(&self, options: EventOptions, items: ItemSink) -> Result<End> {
         let mut stream = self.runtime.events(options);
         items.send(Item::Opened).await?;
@@ -216,6 +266,22 @@ impl AdminBackend {
                 },
                 () = items.closed() => return Ok(End::Done),
             }
+        }
+    }
+}
+
+/// Gives an archive to an import, which hears that it is not whole when the client leaves in the middle.
+async fn feed_archive(mut input: InputStream, pieces: mpsc::Sender<Piece>) {
+    while let Some(item) = input.next().await {
+        let piece = match item {
+            Input::Stdin(bytes) => Piece::Bytes(bytes),
+            Input::StdinEnd => Piece::End,
+            Input::Resize(_) => continue,
+        };
+        let last = matches!(piece, Piece::End);
+        // An import that wants no more has its reason, and says it.
+        if pieces.send(piece).await.is_err() || last {
+            return;
         }
     }
 }
@@ -311,6 +377,15 @@ impl Backend for AdminBackend {
             Request::KillExec { container, exec, signal } => {
                 runtime.kill_exec(&self.container(&container)?, &exec, signal).await.map(done)
             }
+            Request::ListImages => runtime.images().await.map(Response::Images),
+            Request::InspectImage { image } => {
+                runtime.image(&image).await.map(|image| Response::Images(vec![image]))
+            }
+            Request::RemoveImage { image } => runtime.remove_image(&image).await.map(Response::ImageRemoved),
+            Request::CollectImages => runtime.collect_images().await.map(Response::ImagesCollected),
+            Request::VerifyImages { image } => {
+                runtime.verify_images(image.as_ref()).await.map(Response::ImagesVerified)
+            }
         }
     }
 
@@ -333,6 +408,9 @@ impl Backend for AdminBackend {
                 let subject = object.map(|o| self.subject(&o)).transpose()?;
                 self.events(EventOptions { after, follow, subject }, items).await
             }
+            StreamRequest::PullImage(spec) => self.pull(*spec, items).await,
+            StreamRequest::ImportImages { name } => self.import(name, input, items).await,
+            StreamRequest::ExportImages { images } => self.export(images, items).await,
         }
     }
 }

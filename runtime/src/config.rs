@@ -1,13 +1,19 @@
 //! The configuration: its keys, its defaults, and what is said when a file is wrong. It never touches the
 //! machine; whether directories can be made is found out when the runtime starts.
 
+mod images;
+
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use mainstay_admin::Limits;
 use mainstay_supervisor::{Timeouts, UserNamespaces};
 use serde::{Deserialize, Serialize};
 use thiserror::Error as ThisError;
+
+pub use images::{GC_INTERVAL_DEFAULT_MS, IMAGES_DIRECTORY, ImageSettings, PULL_FLOOR_WINDOW_DEFAULT_MS};
 
 /// The largest configuration file that is read, in bytes.
 pub const CONFIG_LENGTH_MAX: u64 = 1024 * 1024;
@@ -41,6 +47,8 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// Limits of the store.
     pub store: StoreLimits,
+    /// Where images are, how they are pulled, and what is taken of them.
+    pub images: ImageSettings,
     /// Limits of the admin RPC.
     pub admin: Limits,
 }
@@ -95,12 +103,10 @@ pub enum ConfigError {
         source: std::io::Error,
     },
     /// It is larger than any configuration.
-    #[error("{path}: {length} bytes; a configuration has at most {CONFIG_LENGTH_MAX}")]
+    #[error("{path}: too long; a configuration has at most {CONFIG_LENGTH_MAX} bytes")]
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// Its length.
-        length: u64,
     },
     /// A key that is not known.
     #[error("{path}, line {line}: unknown key {key:?}{}", did_you_mean(.nearest))]
@@ -162,6 +168,7 @@ impl Default for Config {
             user_namespaces: UserNamespaces::default(),
             timeouts: Timeouts::default(),
             store: StoreLimits::default(),
+            images: ImageSettings::default(),
             admin: Limits::default(),
         }
     }
@@ -182,11 +189,14 @@ impl Config {
     /// Reads and checks a file.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let read = |source| ConfigError::Read { path: path.into(), source };
-        let length = std::fs::metadata(path).map_err(read)?.len();
-        if length > CONFIG_LENGTH_MAX {
-            return Err(ConfigError::TooLarge { path: path.into(), length });
+        let mut text = String::new();
+        // What has no end, as /dev/zero, is refused like what is too long.
+        let file = File::open(path).map_err(read)?;
+        let length = file.take(CONFIG_LENGTH_MAX + 1).read_to_string(&mut text).map_err(read)?;
+        if length as u64 > CONFIG_LENGTH_MAX {
+            return Err(ConfigError::TooLarge { path: path.into() });
         }
-        Self::parse(path, &std::fs::read_to_string(path).map_err(read)?)
+        Self::parse(path, &text)
     }
 
     /// Reads and checks the text of a file; `path` is only for what errors say.
@@ -203,8 +213,9 @@ impl Config {
             ("admin_socket", Some(&self.admin_socket)),
             ("shim_program", self.shim_program.as_ref()),
         ];
-        for (field, value) in absolute {
-            if let Some(value) = value.filter(|value| !value.is_absolute()) {
+        let absolute = absolute.into_iter().filter_map(|(field, value)| Some((field, value?)));
+        for (field, value) in absolute.chain(self.images.paths()) {
+            if !value.is_absolute() {
                 return Err(ConfigError::Value {
                     path: path.into(),
                     field: field.to_owned(),
@@ -234,7 +245,10 @@ impl Config {
         let sections = table.iter().filter_map(|(name, value)| Some((name, value.as_table()?)));
         let mut limits =
             sections.flat_map(|(section, table)| table.iter().map(move |(key, value)| (section, key, value)));
-        let (section, key, _) = limits.find(|(_, _, value)| value.as_integer() == Some(0))?;
+        let (section, key, _) = limits.find(|(section, key, value)| {
+            let off = *section == "images" && images::ZERO_IS_OFF.contains(&key.as_str());
+            value.as_integer() == Some(0) && !off
+        })?;
         Some(format!("{section}.{key}"))
     }
 
@@ -248,6 +262,7 @@ impl Config {
             user_namespaces,
             timeouts,
             store,
+            images,
             admin,
             ..
         } = Self::default();
@@ -287,11 +302,13 @@ impl Config {
              [timeouts]\n{}\n\
              # Limits of the store: entries that the journal keeps, and requests that may wait.\n\
              [store]\n{}\n\
+             {}\n\
              # Limits of the admin RPC, for each connection but for the first.\n\
              [admin]\n{}",
             section(&user_namespaces),
             section(&timeouts),
             section(&store),
+            images.text(),
             section(&admin),
         )
     }
@@ -369,7 +386,12 @@ mod tests {
     fn the_commented_default_is_the_default_and_names_every_key() {
         let text = Config::default_text();
         assert_eq!(parse(&text).expect("our own text"), Config::default());
-        let all = Config { shim_program: Some("/x".into()), ..Config::default() }.to_string();
+        let images = ImageSettings {
+            directory: Some("/x".into()),
+            docker_config: Some("/x".into()),
+            ..ImageSettings::default()
+        };
+        let all = Config { shim_program: Some("/x".into()), images, ..Config::default() }.to_string();
         for key in all.lines().filter_map(|line| line.split_once(" = ")).map(|(key, _)| key) {
             assert!(text.contains(&format!("{key} = ")), "{key} is missing in the commented default");
         }
@@ -386,6 +408,14 @@ mod tests {
     #[case(
         "[user_namespaces]\nids_per_pod = 300000000",
         "c.toml: user_namespaces.ids_per_pod: \"300000000\" is not valid; expected at least 1, and at most host_ids"
+    )]
+    #[case(
+        "[images]\ndownloads_max = 0",
+        "c.toml: images.downloads_max: \"0\" is not valid; expected a number above 0"
+    )]
+    #[case(
+        "[images]\ndirectory = \"x\"",
+        "c.toml: images.directory: \"x\" is not valid; expected an absolute path"
     )]
     #[case("root_dir = \"x\"", "c.toml: root_dir: \"x\" is not valid; expected an absolute path")]
     #[case(

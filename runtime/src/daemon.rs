@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::backend::AdminBackend;
-use crate::config::{Config, ShimLifetime};
+use crate::config::{Config, ImageSettings, ShimLifetime};
 use crate::failure::chain;
 use crate::runtime::{Runtime, Shutdown};
 
@@ -51,8 +51,12 @@ pub struct PrivateDaemon {
 /// Starts a daemon in this process below `directory`, which is made, and removed when it is closed. Its shims end
 /// with this process, however that ends, and then the directory is removed too, as long as one of what it has started is
 /// left to do so. What a process has left that was killed with all of them, [`clear_private`] removes.
-pub async fn private(directory: &Path, cgroup_parent: &str) -> Result<PrivateDaemon> {
-    let config = Config { shims: ShimLifetime::WithRuntime, ..Config::beside(directory, cgroup_parent) };
+///
+/// Images outlive it: they are in the directory that `images` names, which it shares with other private daemons, and opens
+/// only while it is at work on them.
+pub async fn private(directory: &Path, cgroup_parent: &str, images: ImageSettings) -> Result<PrivateDaemon> {
+    let config =
+        Config { shims: ShimLifetime::WithRuntime, images, ..Config::beside(directory, cgroup_parent) };
     let socket = config.admin_socket.clone();
     let runtime = Runtime::start_private(config, directory.to_path_buf()).await?;
     let server = match bind(runtime.config()) {

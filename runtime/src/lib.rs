@@ -16,6 +16,9 @@
 //! | end it | [`Runtime::stop_container`], [`Runtime::kill_container`], [`Runtime::remove_container`] |
 //! | end a pod with all that is in it | [`Runtime::stop_sandbox`], [`Runtime::remove_sandbox`] |
 //! | hold it, and change its limits | [`Runtime::pause_container`], [`Runtime::resume_container`], [`Runtime::update_container`] |
+//! | bring an image here, and look at those that are | [`Runtime::pull_image`], [`Runtime::images`], [`Runtime::image`] |
+//! | take images from an archive, or write one | [`Runtime::import_images`], [`Runtime::export_images`] |
+//! | remove, check and tidy up images | [`Runtime::remove_image`], [`Runtime::verify_images`], [`Runtime::collect_images`] |
 //! | find what was left behind | [`Runtime::audit`] |
 //! | look | [`Runtime::sandboxes`], [`Runtime::containers`], [`Runtime::container`], [`Runtime::stats`] |
 //! | serve the `mainstay` command | [`daemon::run`] |
@@ -32,6 +35,7 @@
 //! |---|---|
 //! | [`config`] | the configuration |
 //! | [`runtime`] | the handle |
+//! | [`images`] | images |
 //! | [`session`] | streams of a process, for exec and attach |
 //! | [`events`] | the journal as a stream |
 //! | [`logs`] | logs as a stream |
@@ -48,6 +52,7 @@ pub mod daemon;
 pub mod events;
 #[cfg(feature = "faults")]
 pub mod faults;
+pub mod images;
 pub mod logs;
 pub mod runtime;
 pub mod session;
@@ -58,9 +63,11 @@ mod system;
 
 pub use audit::{AUDIT_SETTLE_MS, REMEDY_MS};
 #[doc(inline)]
-pub use config::{Config, ConfigError, OomScorePolicy, ShimLifetime, StoreLimits};
+pub use config::{Config, ConfigError, ImageSettings, OomScorePolicy, ShimLifetime, StoreLimits};
 #[doc(inline)]
 pub use events::{EventOptions, EventStream, Journaled, Subject};
+#[doc(inline)]
+pub use images::{Export, ImagePull, Import};
 #[doc(inline)]
 pub use logs::{LogOptions, LogStream};
 pub use mainstay_admin::Limits;
@@ -69,6 +76,10 @@ pub use mainstay_messages::audit::{Deviation, Finding, Leak, Owner, Remedy, Repa
 pub use mainstay_messages::container::IfRunning;
 pub use mainstay_messages::error::Kind;
 pub use mainstay_messages::event::{Event, Seq, Subject as EventSubject, What};
+pub use mainstay_messages::image::{
+    Collected, Credentials, Damage, Image, ImageId, ImageName, ImageRun, LayerSize, PullActivity, PullPolicy,
+    PullProgress, PullSpec, Removed,
+};
 pub use mainstay_messages::process::OomVerdict;
 pub use mainstay_messages::record::{
     Activity, ContainerPhase, ContainerRecord, ContainerSnapshot, ExecPhase, ExecSnapshot, Paused,
@@ -76,9 +87,9 @@ pub use mainstay_messages::record::{
 };
 pub use mainstay_messages::spec::{
     Access, BlockDeviceLimit, BlockIo, ContainerPid, Device, DeviceKind, DeviceRule, HostEntry,
-    HugepageLimit, IdMapping, IdMappings, Mount, MountSource, NameLookup, Network, NewPrivileges, Owners,
-    PidMode, Privilege, ProcessSpec, Propagation, Resources, Rlimit, Rootfs, Seccomp, Security, Stdin,
-    SupplementaryGroups, Terminal, UNLIMITED, UserNamespace, WindowSize,
+    HugepageLimit, IdMapping, IdMappings, ImageRoot, LayeredRoot, Mount, MountSource, NameLookup, Network,
+    NewPrivileges, Owners, PidMode, Privilege, ProcessSpec, Propagation, Resources, Rlimit, Rootfs, Seccomp,
+    Security, Stdin, SupplementaryGroups, Terminal, UNLIMITED, UserNamespace, WindowSize,
 };
 pub use mainstay_messages::supervisor::{SandboxStats, Stats};
 pub use mainstay_messages::{

@@ -8,6 +8,8 @@
 //! A reader goes from record to record. At the end of the file it sees whether the file was rotated away
 //! (its path leads to another file), and goes on there.
 
+mod tail;
+
 use std::collections::VecDeque;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -19,7 +21,7 @@ use mainstay_messages::admin::{Follow, LineEnd, LogRecord, OutputStream};
 use mainstay_messages::record::ContainerSnapshot;
 use mainstay_messages::{Error, Result, Timestamp};
 use tokio::fs::File;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio::sync::watch;
 
 use crate::closing::Closed;
@@ -54,8 +56,6 @@ impl Default for LogOptions {
 #[derive(Debug)]
 pub struct LogStream {
     reader: LogReader,
-    /// The tail that was asked for, before what comes after it.
-    tail: VecDeque<LogRecord>,
     since: Timestamp,
     /// While the container can still write.
     writer: Option<watch::Receiver<Arc<ContainerSnapshot>>>,
@@ -81,12 +81,12 @@ impl LogStream {
         writer: watch::Receiver<Arc<ContainerSnapshot>>,
         closed: Closed,
     ) -> Result<Self> {
-        let (reader, tail) = match options.tail {
-            Some(count) => tail(&path, count).await.map_err(|error| unreadable(&path, &error))?,
-            None => (LogReader::new(path), VecDeque::new()),
-        };
+        let mut reader = LogReader::new(path);
+        if let Some(count) = options.tail {
+            reader.skip_to_last(count).await.map_err(|error| unreadable(&reader.path, &error))?;
+        }
         let writer = (options.follow == Follow::Yes).then_some(writer);
-        Ok(Self { reader, tail, since: options.since.unwrap_or_default(), writer, closed })
+        Ok(Self { reader, since: options.since.unwrap_or_default(), writer, closed })
     }
 
     /// The next record; none at the end.
@@ -96,11 +96,7 @@ impl LogStream {
     pub async fn next(&mut self) -> Result<Option<LogRecord>> {
         loop {
             let ended = self.writer.as_ref().is_none_or(has_ended);
-            let record = match self.tail.pop_front() {
-                Some(record) => Some(record),
-                None => self.reader.next().await.map_err(|error| unreadable(&self.reader.path, &error))?,
-            };
-            match record {
+            match self.reader.next().await.map_err(|error| unreadable(&self.reader.path, &error))? {
                 Some(record) if record.at >= self.since => return Ok(Some(record)),
                 Some(_) => {}
                 // The shim writes a log to its end before it tells of the exit, so this was the end.
@@ -154,6 +150,18 @@ impl LogReader {
                 return Ok(None);
             }
         }
+    }
+
+    /// Goes to where the last `count` lines of what is there begin.
+    async fn skip_to_last(&mut self, count: u64) -> io::Result<()> {
+        if !self.open().await? {
+            return Ok(());
+        }
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let whole = file.try_clone().await?.into_std().await;
+        let offset = tokio::task::spawn_blocking(move || tail::offset(&whole, count)).await??;
+        file.seek(io::SeekFrom::Start(offset)).await?;
+        Ok(())
     }
 
     async fn open(&mut self) -> io::Result<bool> {
@@ -210,22 +218,6 @@ impl LogReader {
             Err(error) => Err(error),
         }
     }
-}
-
-/// The last `count` records that end a line, with the pieces that belong to them.
-async fn tail(path: &Path, count: u64) -> io::Result<(LogReader, VecDeque<LogRecord>)> {
-    let count = usize::try_from(count).unwrap_or(usize::MAX);
-    let mut reader = LogReader::new(path);
-    let mut kept = VecDeque::new();
-    let mut lines = 0usize;
-    while let Some(record) = reader.next().await? {
-        lines += usize::from(record.ends == LineEnd::Newline);
-        kept.push_back(record);
-        while lines > count {
-            lines -= usize::from(kept.pop_front().is_some_and(|record| record.ends == LineEnd::Newline));
-        }
-    }
-    Ok((reader, kept))
 }
 
 /// Takes one record apart; a line that is none is shown as it is, so that nothing of a damaged file hides.
@@ -325,17 +317,5 @@ mod tests {
         assert!(texts(&mut reader).await.is_empty());
         file.write_all(&whole.as_bytes()[20..]).expect("written");
         assert_eq!(texts(&mut reader).await, ["line 1"]);
-    }
-
-    #[tokio::test]
-    async fn a_tail_counts_lines_and_keeps_their_pieces() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("log");
-        let text = "2026-11-29T16:37:25Z stdout F a\n2026-11-29T16:37:25Z stdout P b\n\
-                    2026-11-29T16:37:25Z stdout F c\n2026-11-29T16:37:25Z stdout P d\n";
-        std::fs::write(&path, text).expect("written");
-        let (_, kept) = tail(&path, 1).await.expect("readable");
-        let bytes: Vec<_> = kept.iter().map(|record| record.bytes.as_slice()).collect();
-        assert_eq!(bytes, [b"b", b"c", b"d"]);
     }
 }

@@ -133,14 +133,21 @@ impl Runtime {
         self.route(RemoveSandbox { sandbox: sandbox.clone() }).await
     }
 
-    /// Makes a container in a ready pod; it waits to be started. The same spec again joins the first.
+    /// Makes a container in a ready pod; it waits to be started. The same spec again joins the first. One of an image
+    /// ([`mainstay_messages::spec::Rootfs::Image`]) keeps the image's layers as long as it is there; the image must have been
+    /// pulled or imported.
     ///
     /// # Errors
+    /// [`Error::NotFound`] for an image that is not here.
     /// [`Error::InvalidArgument`], [`Error::NameTaken`], [`Error::WrongPhase`] for a pod that is not ready. When
     /// the machine could not make it, it stays listed as exited, with [`mainstay_messages::ExitStatus::StartError`].
     pub async fn create_container(&self, sandbox: &SandboxId, spec: ContainerSpec) -> Result<ContainerId> {
         spec.check()?;
-        self.send(CreateContainer { sandbox: sandbox.clone(), spec }).await
+        let image = spec.image().map(|root| root.image.clone());
+        match image {
+            Some(image) => self.create_on_image(sandbox.clone(), spec, image).await,
+            None => self.send(CreateContainer { sandbox: sandbox.clone(), spec }).await,
+        }
     }
 
     /// Lets a created container run.
@@ -437,6 +444,10 @@ impl Runtime {
         self.system.counters()
     }
 
+    pub(crate) fn system(&self) -> &System {
+        &self.system
+    }
+
     fn directory(&self) -> &Directory {
         &self.system.directory
     }
@@ -456,7 +467,7 @@ impl Runtime {
         self.send(Routed(message)).await
     }
 
-    async fn send<M, T>(&self, message: M) -> Result<T>
+    pub(crate) async fn send<M, T>(&self, message: M) -> Result<T>
     where
         M: Message<Result = Result<T>> + Send + 'static,
         T: Send + 'static,

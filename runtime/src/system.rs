@@ -5,6 +5,8 @@
 //!   caller's tokio            thread "mainstay-actors"                 threads of the store
 //!   Runtime ── Addr ────────► Router, Sandbox, Container, Journal ───► writer, reader
 //!           ── Directory ───► (published snapshots)
+//!           ── Pulls ───────► ImagePulls, ImagePull                  threads of the pull engine
+//!           ── NodeImages ──► (blocking threads of the caller)
 //!                             ShimSupervisor ── ttrpc ──► shims
 //! ```
 
@@ -14,6 +16,7 @@ use std::thread::JoinHandle;
 use std::time::SystemTime;
 
 use actix::{Actor, Addr};
+use mainstay_actors::image::Pulls;
 use mainstay_actors::ports::{Clock, Ids, Loaded, Ports, Store, Supervisor};
 use mainstay_actors::{Core, Counters, Directory, EventLog, HowDown, Parts, Recover, Router};
 use mainstay_messages::id::ID_BYTES;
@@ -27,8 +30,9 @@ use rustix::rand::GetRandomFlags;
 use tokio::sync::oneshot;
 
 use crate::closing::{Closed, Closing};
-use crate::config::{self, Config, ShimLifetime, StoreLimits};
+use crate::config::{self, Config, ShimLifetime};
 use crate::failure::chain;
+use crate::images::{ImageStore, Keep, NodeImages, Opening, Records, Source};
 use crate::lost;
 
 /// The file of the store in the root directory.
@@ -42,6 +46,8 @@ pub(crate) struct System {
     pub(crate) router: Addr<Router>,
     pub(crate) supervisor: Addr<ShimSupervisor>,
     pub(crate) directories: Directories,
+    pub(crate) images: Arc<NodeImages>,
+    pub(crate) pulls: Pulls,
     counters: Arc<Counters>,
     store: Arc<SqliteStore>,
     actors: Mutex<Option<Actors>>,
@@ -57,6 +63,8 @@ struct Actors {
 /// What the thread of the actors answers when it is ready.
 struct Ready {
     core: Core,
+    images: Arc<NodeImages>,
+    pulls: Pulls,
     supervisor: Addr<ShimSupervisor>,
     store: Arc<SqliteStore>,
     system: actix::System,
@@ -66,16 +74,16 @@ impl System {
     /// See [`crate::Runtime::start`]. `throw_away` goes with everything else when this process is killed.
     pub(crate) async fn start(config: Config, throw_away: Option<PathBuf>) -> Result<Self> {
         let settings = SupervisorSettings { throw_away, ..settings(&config) };
-        let limits = config.store;
+        let parts = config.clone();
         let directories = settings.directories();
         let (sender, ready) = oneshot::channel();
         let thread = std::thread::Builder::new()
             .name("mainstay-actors".into())
-            .spawn(move || run_actors(settings, limits, sender))
+            .spawn(move || run_actors(settings, &parts, sender))
             .map_err(|error| Error::unavailable("a thread for the actors", error))?;
         let stopped = |_| Error::internal("the actors", "their thread ended before it was ready");
-        let Ready { core, supervisor, store, system } = ready.await.map_err(stopped)??;
-        let Core { router, events, directory, counters } = core;
+        let Ready { core, images, pulls, supervisor, store, system } = ready.await.map_err(stopped)??;
+        let Core { router, events, directory, counters, .. } = core;
         let actors = Mutex::new(Some(Actors { system, thread }));
         Ok(Self {
             config,
@@ -84,6 +92,8 @@ impl System {
             router,
             supervisor,
             directories,
+            images,
+            pulls,
             counters,
             store,
             actors,
@@ -108,7 +118,9 @@ impl System {
             store.close();
             joined
         });
-        match joined.await {
+        let joined = joined.await;
+        self.images.shut().await;
+        match joined {
             Ok(Ok(())) => Ok(()),
             _ => Err(Error::internal("the actors", "their thread panicked")),
         }
@@ -130,6 +142,12 @@ impl System {
             ("store_commits", self.store.written().commits()),
             ("store_transactions", self.store.written().transactions()),
             ("store_write_us", self.store.written().write_us()),
+            ("image_pulls_started", counters.pulls_started.get()),
+            ("image_pulls_joined", counters.pulls_joined.get()),
+            ("image_pulls_succeeded", counters.pulls_succeeded.get()),
+            ("image_pulls_failed", counters.pulls_failed.get()),
+            ("image_pulls_cancelled", counters.pulls_cancelled.get()),
+            ("image_pulls_timed_out", counters.pulls_timed_out.get()),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into()
@@ -165,9 +183,9 @@ fn settings(config: &Config) -> SupervisorSettings {
 }
 
 /// The body of the actors' thread.
-fn run_actors(settings: SupervisorSettings, limits: StoreLimits, sender: oneshot::Sender<Result<Ready>>) {
+fn run_actors(settings: SupervisorSettings, config: &Config, sender: oneshot::Sender<Result<Ready>>) {
     let runner = actix::System::new();
-    match runner.block_on(start_actors(settings, limits)) {
+    match runner.block_on(start_actors(settings, config)) {
         Ok(ready) => {
             if sender.send(Ok(ready)).is_err() {
                 // Whoever started it has left.
@@ -184,11 +202,13 @@ fn run_actors(settings: SupervisorSettings, limits: StoreLimits, sender: oneshot
     }
 }
 
-async fn start_actors(settings: SupervisorSettings, limits: StoreLimits) -> Result<Ready> {
+async fn start_actors(settings: SupervisorSettings, config: &Config) -> Result<Ready> {
     // Before anything is looked at: what another runtime has is none of our business.
     let claim = Claim::take(&settings)?;
     let boot_id = identity::boot_id().map_err(|error| Error::unavailable("the boot id", error))?;
     let path = settings.root_dir.join(STORE_FILE);
+    let limits = config.store;
+    let keep = if settings.throw_away.is_some() { Keep::WhileUsed } else { Keep::WhileRunning };
     let options = Options {
         boot_id: boot_id.clone(),
         commit_queue_max: limits.commit_queue_max,
@@ -204,8 +224,10 @@ async fn start_actors(settings: SupervisorSettings, limits: StoreLimits) -> Resu
     let store = Arc::new(opened.store);
     let mut loaded = store.load().await?;
     let how = how_down(&loaded, &boot_id);
+    let root_dir = settings.root_dir.clone();
     let written = written_to(&store);
     lost::bring_back(&*written, &mut loaded, &settings.directories(), opened.set_aside.as_deref()).await;
+    let records = if loaded.damaged.is_empty() { Records::Whole } else { Records::Damaged };
     let ports = Ports { store: written, clock: Arc::new(WallClock), ids: Arc::new(KernelRandom) };
     let parts = Parts { ports, log_dir: settings.directories().logs(), last: loaded.last };
     let mut supervisor = None;
@@ -217,7 +239,16 @@ async fn start_actors(settings: SupervisorSettings, limits: StoreLimits) -> Resu
         supervisor.ok_or_else(|| Error::internal("the actors", "they began without a supervisor"))?;
     let closed = |_| Error::internal("the router", "it ended while it was started");
     core.router.send(Recover { loaded, how }).await.map_err(closed)?;
-    Ok(Ready { core, supervisor, store, system: actix::System::current() })
+    let opening = Opening {
+        directory: config.images.directory_in(&root_dir),
+        boot_id,
+        settings: config.images.clone(),
+    };
+    let image_store = Arc::new(ImageStore::new(opening, keep));
+    let pulls = core.start_pulls(Arc::new(Source(Arc::clone(&image_store))), config.images.patience());
+    let images = Arc::new(NodeImages::new(image_store, root_dir, core.directory.clone(), records));
+    actix::spawn(Arc::clone(&images).collect_forever(config.images.gc_interval_ms));
+    Ok(Ready { core, images, pulls, supervisor, store, system: actix::System::current() })
 }
 
 /// The store as the actors see it.

@@ -37,15 +37,21 @@ const EXIT_RECORD: &str = "exit";
 /// What a container's root is made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Root {
-    /// A directory, with changes going to a layer.
-    Overlay { lower: PathBuf, layer: Layer },
+    /// Directories, the uppermost first, with changes going to a layer.
+    Overlay { lower: Vec<PathBuf>, layer: Layer },
     /// A directory itself.
     Bind(PathBuf),
 }
 
 /// Checks that what a container is made from is there. Names the field and the path that are not.
 pub(crate) fn check_sources(record: &ContainerRecord) -> Result<()> {
-    if let Rootfs::Directory { path } | Rootfs::CopyOnWrite { path } = &record.spec.rootfs {
+    let roots = match &record.spec.rootfs {
+        Rootfs::Directory { path } | Rootfs::CopyOnWrite { path } => std::slice::from_ref(path),
+        Rootfs::Layers(root) => root.layers.as_slice(),
+        Rootfs::Host => &[],
+        Rootfs::Image(_) => return Err(unresolved()),
+    };
+    for path in roots {
         let metadata = fs::metadata(path).map_err(|error| match Shortage::of(&error) {
             Some(_) => at(path)(error),
             None => Error::StartFailed {
@@ -72,6 +78,11 @@ pub(crate) fn check_sources(record: &ContainerRecord) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// An image whose layers the runtime has not looked up.
+fn unresolved() -> Error {
+    Error::internal("a container's root", "its image has no layers yet")
 }
 
 /// Whether something was there before it was made.
@@ -136,11 +147,15 @@ pub(crate) fn make_layer(
 ) -> Result<Root> {
     let lower = match &record.spec.rootfs {
         Rootfs::Directory { path } => return Ok(Root::Bind(path.clone())),
-        Rootfs::CopyOnWrite { path } => path.clone(),
-        Rootfs::Host => PathBuf::from("/"),
+        Rootfs::CopyOnWrite { path } => vec![path.clone()],
+        Rootfs::Layers(root) => root.layers.clone(),
+        Rootfs::Host => vec![PathBuf::from("/")],
+        Rootfs::Image(_) => return Err(unresolved()),
     };
+    let uppermost =
+        lower.first().ok_or_else(|| Error::internal("a container's root", "its image has no layer"))?;
     let layer = directories.layer(&record.id);
-    create_layer(&lower, &layer, ids).map_err(at(&layer.directory))?;
+    create_layer(uppermost, &layer, ids).map_err(at(&layer.directory))?;
     Ok(Root::Overlay { lower, layer })
 }
 
@@ -156,7 +171,7 @@ pub(crate) fn make_logs(directories: &Directories, record: &ContainerRecord) -> 
     }
 }
 
-/// The root of an overlay has the owner and mode of its upper directory, so these are taken from the lower one: else
+/// The root of an overlay has the owner and mode of its upper directory, so these are taken from the one below it: else
 /// only root could enter the container's `/`. In a user namespace it is the container's owner of the same number; of one that
 /// the container does not have, its root.
 fn create_layer(lower: &Path, layer: &Layer, ids: Option<&IdMappings>) -> io::Result<()> {

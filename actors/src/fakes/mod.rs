@@ -1,11 +1,12 @@
-//! Fakes of the ports, for tests and simulations: a store in memory, a supervisor over a pretended host, a clock
-//! that follows tokio's (which can be paused), ids that count.
+//! Fakes of the ports, for tests and simulations: a store in memory, a supervisor over a pretended host, a source of
+//! images, a clock that follows tokio's (which can be paused), ids that count.
 //!
 //! They implement the real interfaces. The host and the store outlive the actors, so that a test can end the
 //! actors and start others on what is left, as after a crash.
 
 mod fence;
 mod host;
+mod images;
 mod store;
 mod supervisor;
 
@@ -20,6 +21,7 @@ use tokio::time::Instant;
 pub use host::{
     Behaviour, Call, Director, FakeHost, Life, Made, Messenger, OnSignal, Program, REANNOUNCE_MS, ReceiptWay,
 };
+pub use images::{Act, FakeImages, Tally};
 pub use store::{MemoryStore, StoreCall, StoreFault};
 pub use supervisor::FakeSupervisor;
 

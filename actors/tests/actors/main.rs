@@ -3,6 +3,7 @@
 mod directory;
 mod exits;
 mod lifecycle;
+mod pulls;
 mod races;
 mod recovery;
 mod restarts;

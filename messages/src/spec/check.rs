@@ -40,9 +40,21 @@ impl SandboxSpec {
 impl ContainerSpec {
     /// Checks every field. Whether paths exist is found out when they are used.
     pub fn check(&self) -> Result<()> {
+        // An image may say what to run.
+        if self.image().is_none() || !self.process.command.is_empty() {
+            self.process.check_program()?;
+        }
         self.process.check()?;
-        if let Rootfs::Directory { path } | Rootfs::CopyOnWrite { path } = &self.rootfs {
-            check_absolute("rootfs", path)?;
+        match &self.rootfs {
+            Rootfs::Directory { path } | Rootfs::CopyOnWrite { path } => check_absolute("rootfs", path)?,
+            Rootfs::Image(ImageRoot { entrypoint: Some(entrypoint), .. }) => {
+                check_strings("rootfs.entrypoint", entrypoint.iter().map(String::as_str))?;
+            }
+            Rootfs::Layers(root) => {
+                let expected = "an image by its name or id; the runtime finds its layers";
+                return Err(Error::invalid("rootfs", format!("layers of {}", root.image), expected));
+            }
+            Rootfs::Image(_) | Rootfs::Host => {}
         }
         if self.mounts.len() > MOUNTS_MAX {
             return Err(Error::invalid(
@@ -71,20 +83,24 @@ impl ContainerSpec {
 impl ExecSpec {
     /// Checks every field.
     pub fn check(&self) -> Result<()> {
+        self.process.check_program()?;
         self.process.check()?;
         check_length(self)
     }
 }
 
 impl ProcessSpec {
-    fn check(&self) -> Result<()> {
+    fn check_program(&self) -> Result<()> {
         match self.command.first() {
-            None => return Err(Error::invalid("command", "[]", "a program, with its arguments")),
+            None => Err(Error::invalid("command", "[]", "a program, with its arguments")),
             Some(program) if program.is_empty() => {
-                return Err(Error::invalid("command[0]", "\"\"", "the name or path of a program"));
+                Err(Error::invalid("command[0]", "\"\"", "the name or path of a program"))
             }
-            Some(_) => {}
+            Some(_) => Ok(()),
         }
+    }
+
+    fn check(&self) -> Result<()> {
         check_strings("command", self.command.iter().map(String::as_str))?;
         check_strings("env", self.env.iter().flat_map(|(key, value)| [key.as_str(), value.as_str()]))?;
         if let Some(key) = self.env.keys().find(|key| key.is_empty() || key.contains('=')) {

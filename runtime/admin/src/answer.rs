@@ -9,6 +9,7 @@ use mainstay_messages::admin::{ContainerStats, Object, Response};
 use mainstay_messages::audit::Finding;
 use mainstay_messages::codec::encode_body;
 use mainstay_messages::event::Event;
+use mainstay_messages::image::{Damage, Image};
 use mainstay_messages::record::{ContainerSnapshot, ExecSnapshot, SandboxSnapshot};
 use serde::Serialize;
 
@@ -37,6 +38,8 @@ enum Rest {
     Stats(IntoIter<ContainerStats>),
     Events(IntoIter<Event>),
     Findings(IntoIter<Finding>),
+    Images(IntoIter<Image>),
+    Damages(IntoIter<Damage>),
 }
 
 /// Two parts that do not belong together.
@@ -51,6 +54,8 @@ impl Parts {
             Response::Stats(list) => (None, Rest::Stats(list.into_iter())),
             Response::Events(list) => (None, Rest::Events(list.into_iter())),
             Response::Findings(list) => (None, Rest::Findings(list.into_iter())),
+            Response::Images(list) => (None, Rest::Images(list.into_iter())),
+            Response::ImagesVerified(list) => (None, Rest::Damages(list.into_iter())),
             Response::Object(object) => match *object {
                 Object::Sandbox { sandbox, containers } => (
                     Some(Response::Object(Box::new(Object::Sandbox { sandbox, containers: Vec::new() }))),
@@ -88,6 +93,8 @@ impl Rest {
             Self::Stats(list) => Response::Stats(take(list)),
             Self::Events(list) => Response::Events(take(list)),
             Self::Findings(list) => Response::Findings(take(list)),
+            Self::Images(list) => Response::Images(take(list)),
+            Self::Damages(list) => Response::ImagesVerified(take(list)),
         })
     }
 
@@ -100,6 +107,8 @@ impl Rest {
             Self::Stats(list) => list.as_slice().is_empty(),
             Self::Events(list) => list.as_slice().is_empty(),
             Self::Findings(list) => list.as_slice().is_empty(),
+            Self::Images(list) => list.as_slice().is_empty(),
+            Self::Damages(list) => list.as_slice().is_empty(),
         }
     }
 }
@@ -141,6 +150,10 @@ pub(crate) fn describe(part: &Response) -> String {
             Some(finding) => format!("{} {}", finding.kind, finding.place),
             None => "the list of findings".to_owned(),
         },
+        Response::Images(list) => match list.first() {
+            Some(image) => format!("image {}", image.id),
+            None => "the list of images".to_owned(),
+        },
         _ => "the answer".to_owned(),
     }
 }
@@ -153,6 +166,8 @@ pub(crate) fn join(so_far: &mut Response, part: Response) -> Result<(), Mismatch
         (Response::Stats(list), Response::Stats(more)) => list.extend(more),
         (Response::Events(list), Response::Events(more)) => list.extend(more),
         (Response::Findings(list), Response::Findings(more)) => list.extend(more),
+        (Response::Images(list), Response::Images(more)) => list.extend(more),
+        (Response::ImagesVerified(list), Response::ImagesVerified(more)) => list.extend(more),
         (Response::Object(object), part) => match (&mut **object, part) {
             (Object::Sandbox { containers, .. }, Response::Containers(more)) => containers.extend(more),
             (Object::Container { execs, .. }, Response::Object(part)) => match *part {

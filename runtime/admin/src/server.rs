@@ -141,7 +141,7 @@ async fn admit(
             Ok(Some(ended)) => report(ended),
             _ => {
                 tracing::warn!(limit, "admin connection refused: too many");
-                let what = "connections to the admin socket".to_owned();
+                let what = "connections_max, the connections to the admin socket".to_owned();
                 return refuse(stream, Error::ResourceExhausted { what, limit: limit as u64 });
             }
         }

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use mainstay::Config;
 use mainstay::config::CONFIG_PATH_DEFAULT;
+use mainstay::{Config, ImageSettings};
 use mainstay_admin::Client;
 use mainstay_messages::Error;
 
@@ -45,6 +45,12 @@ impl Context {
             config.admin_socket = absolute(socket);
         }
         Ok(config)
+    }
+
+    /// Images as the daemon of the configuration has them, in its directory.
+    pub fn image_settings(&self) -> Result<ImageSettings> {
+        let Config { images, root_dir, .. } = self.config()?;
+        Ok(ImageSettings { directory: Some(images.directory_in(&root_dir)), ..images })
     }
 
     /// The socket of the daemon: the one that was named, or that of the configuration.

@@ -1,5 +1,5 @@
 //! A daemon inside this command, for `run` without one: its directories are of its own, and nothing is left
-//! of them.
+//! of them. Only images outlive it: they are where a daemon of the same configuration has them.
 //!
 //! A command that was killed cannot tidy up: what it has started does, as far as it was not killed too. For the rest each
 //! directory is locked for as long as its command lives, and the next command that runs embedded removes those that
@@ -10,6 +10,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use mainstay::ImageSettings;
 use mainstay::daemon::{self, PrivateDaemon};
 use rustix::fs::FlockOperation;
 
@@ -41,8 +42,8 @@ struct Claim {
 }
 
 impl Embedded {
-    /// Starts the daemon.
-    pub async fn start() -> Result<Self> {
+    /// Starts the daemon. Its images are those of the machine, and stay.
+    pub async fn start(images: ImageSettings) -> Result<Self> {
         let base = base().ok_or_else(|| {
             let places = BASES.join(", ");
             let reason = io::Error::other("none of them can hold an overlay's changes");
@@ -51,7 +52,7 @@ impl Embedded {
         sweep(base);
         let claim =
             claim(base).map_err(|e| Failure::machine(format!("a directory in {}", base.display()), e))?;
-        let started = daemon::private(&claim.path, &cgroup_of(&claim.path)).await;
+        let started = daemon::private(&claim.path, &cgroup_of(&claim.path), images).await;
         match started {
             Ok(daemon) => Ok(Self { daemon, _claim: claim }),
             Err(error) => {

@@ -218,7 +218,7 @@ impl Session<'_> {
                 self.opened();
                 None
             }
-            Item::Log(_) | Item::Event(_) | Item::Lagged { .. } => None,
+            Item::Log(_) | Item::Event(_) | Item::Lagged { .. } | Item::Pull(_) => None,
         }
     }
 
@@ -330,7 +330,9 @@ fn ended(end: Result<End, Error>) -> Result<Ending> {
     match end {
         Ok(End::Exited(exit)) => Ok(Ending::Exited(exit)),
         Ok(End::CutOff { bytes }) => Ok(Ending::CutOff(bytes)),
-        Ok(End::Done) => Err(Error::internal("session", "it ended without the exit of its process").into()),
+        Ok(End::Done | End::Images(_)) => {
+            Err(Error::internal("session", "it ended without the exit of its process").into())
+        }
         Err(error @ Error::StartFailed { .. }) => Ok(Ending::NotStarted(error)),
         Err(error) => Err(error.into()),
     }

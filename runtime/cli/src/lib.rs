@@ -9,6 +9,7 @@
 //! | [`mod@bench`] | `mainstay bench`, which embeds the runtime |
 //! | `connection`, `embedded` | where the daemon is; a daemon inside this command |
 //! | `foreground`, `keyboard`, `signals`, `terminal` | a session: output, input, signals, raw mode |
+//! | `progress` | a pull while it goes on |
 //! | `output`, `table`, `tree`, `view`, `words` | what is shown, to people and to programs |
 //! | `failure` | why a command failed, and its exit status |
 //! | `naming` | made-up names |
@@ -23,6 +24,7 @@ mod foreground;
 mod keyboard;
 mod naming;
 mod output;
+mod progress;
 mod signals;
 mod table;
 mod terminal;
@@ -31,8 +33,6 @@ mod view;
 mod words;
 
 use std::process::ExitCode;
-
-use clap::Parser;
 
 use crate::arguments::{Arguments, Command, LOG_VARIABLE};
 use crate::bench::Bench;
@@ -45,7 +45,7 @@ const DAEMON_LOG_DEFAULT: &str = "info";
 /// The whole command. A program whose `main` is this, and nothing before it, is the `mainstay` command.
 pub fn main() -> ExitCode {
     mainstay::init();
-    let Arguments { global, command } = Arguments::parse();
+    let Arguments { global, command } = Arguments::read();
     start_logging(&command);
     if let Command::Bench(Bench::Floor(options)) = &command {
         // It forks, so it must come before anything that might have threads.

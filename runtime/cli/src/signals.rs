@@ -142,6 +142,22 @@ impl Signals {
         }
     }
 
+    /// Waits for `work`, which may be left at any time: the first signal that asks for the end gives it up.
+    pub async fn impatiently<T>(&mut self, work: impl Future<Output = T>) -> Result<T> {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return Ok(done),
+                signal = self.next() => {
+                    if matches!(signal, HUP | INT | QUIT | Signal::TERM) {
+                        self.note_end(signal);
+                        return Err(Failure::Interrupted(signal));
+                    }
+                }
+            }
+        }
+    }
+
     /// Fails when a signal asked for the end.
     pub fn check(&self) -> Result<()> {
         self.asked_to_end.map_or(Ok(()), |(signal, _)| Err(Failure::Interrupted(signal)))

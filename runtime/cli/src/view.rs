@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use mainstay_messages::admin::{ContainerStats, LineEnd, LogRecord, Object, OutputStream, VersionInfo};
 use mainstay_messages::event::{Event, What};
+use mainstay_messages::image::{Image, ImageRun};
 use mainstay_messages::process::{ExitStatus, OomVerdict};
 use mainstay_messages::record::{Activity, ContainerSnapshot, ExecSnapshot, Paused, SandboxSnapshot};
 use mainstay_messages::spec::Resources;
@@ -72,6 +73,21 @@ pub struct ExecView<'a> {
     pid: Option<u32>,
     created_at: String,
     exit: Option<ExitView>,
+}
+
+/// An image.
+#[derive(Debug, Serialize)]
+pub struct ImageView<'a> {
+    id: &'a str,
+    tags: &'a [String],
+    digests: &'a [String],
+    platform: &'a str,
+    created_at: Option<String>,
+    pulled_at: String,
+    blob_bytes: u64,
+    unpacked_bytes: u64,
+    layers: &'a [String],
+    run: &'a ImageRun,
 }
 
 /// What is going on with an object.
@@ -179,6 +195,23 @@ pub struct DaemonView<'a> {
     state_dir: String,
     started_at: String,
     counters: &'a BTreeMap<String, u64>,
+}
+
+impl<'a> From<&'a Image> for ImageView<'a> {
+    fn from(image: &'a Image) -> Self {
+        Self {
+            id: &image.id.0,
+            tags: &image.tags,
+            digests: &image.digests,
+            platform: &image.platform,
+            created_at: image.created_at.map(|at| at.to_string()),
+            pulled_at: image.pulled_at.to_string(),
+            blob_bytes: image.blob_bytes,
+            unpacked_bytes: image.unpacked_bytes,
+            layers: &image.layers,
+            run: &image.run,
+        }
+    }
 }
 
 impl From<&Exit> for ExitView {

@@ -36,7 +36,7 @@ fn the_root_of_a_layer_is_as_open_as_what_it_covers() {
     record.spec.rootfs = Rootfs::CopyOnWrite { path: lower.clone() };
     let root = make_layer(&directories, &record, None).expect("made");
     let Root::Overlay { lower: found, layer } = root else { panic!("{root:?}") };
-    assert_eq!(found, lower);
+    assert_eq!(found, [lower]);
     assert_eq!(fs::metadata(layer.upper).expect("there").permissions().mode() & 0o7777, 0o1751);
     assert_eq!(fs::metadata(layer.directory).expect("there").permissions().mode() & 0o7777, 0o700);
 }

@@ -260,11 +260,7 @@ fn root_mount(root: &Root) -> Result<Mount> {
             mount.options = vec!["rbind".to_owned(), "rw".to_owned()];
         }
         Root::Overlay { lower, layer } => {
-            let lower = text("rootfs", lower)?;
-            if lower.contains(':') {
-                // It separates layers.
-                return Err(Error::invalid("rootfs", format!("{lower:?}"), "a path without ':'"));
-            }
+            let lower = lower.iter().map(|path| lower_text(path)).collect::<Result<Vec<_>>>()?.join(":");
             mount.type_ = "overlay".to_owned();
             mount.source = "overlay".to_owned();
             mount.options = vec![
@@ -275,6 +271,15 @@ fn root_mount(root: &Root) -> Result<Mount> {
         }
     }
     Ok(mount)
+}
+
+/// A lower directory. A colon separates it from the next one.
+fn lower_text(path: &Path) -> Result<String> {
+    let text = text("rootfs", path)?;
+    if text.contains(':') {
+        return Err(Error::invalid("rootfs", format!("{text:?}"), "a path without ':'"));
+    }
+    Ok(text)
 }
 
 /// Paths go to the shim as text.
@@ -304,14 +309,17 @@ mod tests {
     #[test]
     fn an_overlay_names_its_directories() {
         let layer = Directories::new("/run/m", "/lib/m").layer(&"box".parse().expect("a good id"));
-        let mount = root_mount(&Root::Overlay { lower: "/".into(), layer: layer.clone() }).expect("good");
+        let mount =
+            root_mount(&Root::Overlay { lower: vec!["/top".into(), "/".into()], layer: layer.clone() })
+                .expect("good");
         assert_eq!(mount.type_, "overlay");
         assert_eq!(
             mount.options,
-            ["lowerdir=/", "upperdir=/lib/m/layers/box/upper", "workdir=/lib/m/layers/box/work"]
+            ["lowerdir=/top:/", "upperdir=/lib/m/layers/box/upper", "workdir=/lib/m/layers/box/work"]
         );
-        let error =
-            root_mount(&Root::Overlay { lower: "/a:b".into(), layer }).expect_err("two layers").to_string();
+        let error = root_mount(&Root::Overlay { lower: vec!["/a:b".into()], layer })
+            .expect_err("two layers")
+            .to_string();
         assert!(error.starts_with("rootfs"), "{error}");
     }
 }

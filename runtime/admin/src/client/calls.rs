@@ -5,6 +5,7 @@ use mainstay_messages::admin::{
 };
 use mainstay_messages::audit::{Finding, Repair};
 use mainstay_messages::event::Event;
+use mainstay_messages::image::{Collected, Damage, Image, ImageName, Removed};
 use mainstay_messages::record::{ContainerSnapshot, SandboxSnapshot};
 use mainstay_messages::spec::{Resources, WindowSize};
 use mainstay_messages::{
@@ -156,5 +157,39 @@ impl Client {
     /// Compares what the machine has with what the daemon believes, and cleans up where that is asked for.
     pub async fn audit(&self, repair: Repair) -> Result<Vec<Finding>> {
         answer!(self.call(Request::Audit { repair }).await?, "Audit", Response::Findings(list) => list)
+    }
+
+    /// All images that are here.
+    pub async fn list_images(&self) -> Result<Vec<Image>> {
+        answer!(self.call(Request::ListImages).await?, "ListImages", Response::Images(list) => list)
+    }
+
+    /// One image.
+    pub async fn inspect_image(&self, image: ImageName) -> Result<Image> {
+        let images = answer!(
+            self.call(Request::InspectImage { image }).await?, "InspectImage", Response::Images(list) => list
+        )?;
+        let [image] = <[Image; 1]>::try_from(images).map_err(|_| {
+            Error::internal("the daemon", "it answered InspectImage with other than one image")
+        })?;
+        Ok(image)
+    }
+
+    /// Takes a name from its image, or removes an image with all its names.
+    pub async fn remove_image(&self, image: ImageName) -> Result<Removed> {
+        let request = Request::RemoveImage { image };
+        answer!(self.call(request).await?, "RemoveImage", Response::ImageRemoved(removed) => removed)
+    }
+
+    /// Gives back the room of what no image and no container needs.
+    pub async fn collect_images(&self) -> Result<Collected> {
+        let answer = self.call(Request::CollectImages).await?;
+        answer!(answer, "CollectImages", Response::ImagesCollected(collected) => collected)
+    }
+
+    /// Reads an image, or all, against the digests. What is damaged is put out of use.
+    pub async fn verify_images(&self, image: Option<ImageName>) -> Result<Vec<Damage>> {
+        let request = Request::VerifyImages { image };
+        answer!(self.call(request).await?, "VerifyImages", Response::ImagesVerified(list) => list)
     }
 }

@@ -40,6 +40,8 @@ pub(crate) fn kind_of_call(request: &Request) -> Kind {
         | Request::Wait { .. }
         | Request::Stats { .. }
         | Request::Explain { .. }
+        | Request::ListImages
+        | Request::InspectImage { .. }
         | Request::Audit { repair: Repair::No } => Kind::Question,
         Request::RunSandbox(_)
         | Request::StopSandbox { .. }
@@ -55,16 +57,22 @@ pub(crate) fn kind_of_call(request: &Request) -> Kind {
         | Request::Audit { repair: Repair::Yes }
         | Request::PauseContainer { .. }
         | Request::ResumeContainer { .. }
-        | Request::UpdateContainer { .. } => Kind::Operation,
+        | Request::UpdateContainer { .. }
+        | Request::RemoveImage { .. }
+        | Request::CollectImages
+        | Request::VerifyImages { .. } => Kind::Operation,
     }
 }
 
 fn kind_of_stream(request: &StreamRequest) -> Kind {
     match request {
         StreamRequest::Exec { .. } => Kind::Operation,
-        StreamRequest::Attach { .. } | StreamRequest::Logs { .. } | StreamRequest::Events { .. } => {
-            Kind::Question
-        }
+        StreamRequest::Attach { .. }
+        | StreamRequest::Logs { .. }
+        | StreamRequest::Events { .. }
+        | StreamRequest::PullImage(_)
+        | StreamRequest::ImportImages { .. }
+        | StreamRequest::ExportImages { .. } => Kind::Question,
     }
 }
 
@@ -72,7 +80,11 @@ fn kind_of_stream(request: &StreamRequest) -> Kind {
 fn is_answered_with_a_list(request: &Request) -> bool {
     matches!(
         request,
-        Request::ListSandboxes | Request::ListContainers | Request::Inspect { .. } | Request::Explain { .. }
+        Request::ListSandboxes
+            | Request::ListContainers
+            | Request::ListImages
+            | Request::Inspect { .. }
+            | Request::Explain { .. }
     )
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use mainstay_messages::admin::Reference;
+use mainstay_messages::image::PullPolicy;
 use mainstay_messages::spec::{
     Device, DeviceRule, HostEntry, HugepageLimit, IdMapping, Mount, NewPrivileges, Rlimit, Seccomp,
     UserNamespace,
@@ -93,9 +94,82 @@ pub struct CreateArguments {
     /// A label, for `inspect` and `--json`
     #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = parse::label)]
     pub labels: Vec<(String, String)>,
-    /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
-    pub command: Vec<String>,
+    /// The image.
+    #[command(flatten)]
+    pub image: ImageArguments,
+    /// The image, with what to run instead of its own command; or, behind -- or with --rootfs, what to run on the host's
+    /// root or on that one
+    #[arg(required = true, trailing_var_arg = true, value_names = ["IMAGE|--", "COMMAND"], num_args = 1..)]
+    pub words: Vec<String>,
+    /// Whether the words stand behind `--`.
+    #[arg(skip)]
+    pub dashes: Dashes,
+}
+
+/// Whether `--` stands before the words of a command line that are no options.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dashes {
+    /// It does not.
+    #[default]
+    Absent,
+    /// It does.
+    Present,
+}
+
+/// Where the image comes from, and how it begins.
+#[derive(Debug, Default, Args)]
+pub struct ImageArguments {
+    /// When to ask the registry for the image: missing, always or never
+    #[arg(long, value_enum, value_name = "WHEN", hide_possible_values = true, help_heading = "Image")]
+    pub pull: Option<PullName>,
+    /// The platform of the image, as in linux/arm64; this machine's when not given
+    #[arg(long, value_name = "OS/ARCH[/VARIANT]", help_heading = "Image")]
+    pub platform: Option<String>,
+    /// What to run instead of the image's entrypoint; the command follows it
+    #[arg(long, value_name = "PROGRAM", help_heading = "Image")]
+    pub entrypoint: Option<String>,
+}
+
+impl ImageArguments {
+    /// When the image is pulled.
+    pub fn policy(&self) -> PullPolicy {
+        match self.pull {
+            None | Some(PullName::Missing) => PullPolicy::Missing,
+            Some(PullName::Always) => PullPolicy::Always,
+            Some(PullName::Never) => PullPolicy::Never,
+        }
+    }
+}
+
+impl CreateArguments {
+    /// Takes note of what stands before the words in the whole command line, which ends with them.
+    pub fn look_before_words<T: AsRef<std::ffi::OsStr>>(&mut self, line: &[T]) {
+        let before = line.len().checked_sub(self.words.len() + 1).and_then(|index| line.get(index));
+        self.dashes = match before {
+            Some(word) if word.as_ref() == "--" => Dashes::Present,
+            _ => Dashes::Absent,
+        };
+    }
+
+    /// The image and the command, or the command alone where the root is the host's or a directory.
+    pub fn image_and_command(&self) -> (Option<&str>, &[String]) {
+        let directory = self.files.rootfs.is_some() || self.files.rootfs_rw.is_some();
+        match self.words.split_first() {
+            Some((image, command)) if self.dashes == Dashes::Absent && !directory => (Some(image), command),
+            _ => (None, &self.words),
+        }
+    }
+}
+
+/// When an image is pulled, as a flag names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PullName {
+    /// When it is not here.
+    Missing,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
 }
 
 /// Of `exec`.

@@ -3,6 +3,7 @@
 //! Flags that `docker` or `podman` have too mean the same here and have the same short form.
 
 pub mod container;
+pub mod image;
 pub mod parse;
 pub mod spec;
 
@@ -17,6 +18,7 @@ use mainstay_messages::{Name, Signal};
 use crate::bench::Bench;
 
 use self::container::{CreateArguments, ExecArguments, RunArguments, SandboxArguments};
+use self::image::{ImageCommand, Images, ListImagesArguments, PullArguments};
 
 /// The socket of the daemon when no flag names one.
 pub const SOCKET_VARIABLE: &str = "MAINSTAY_SOCKET";
@@ -94,6 +96,15 @@ pub enum Command {
     Pod(PodCommand),
     /// Show all that is known of pods, containers and execs
     Inspect(Objects),
+    /// Bring images here from their registries
+    Pull(PullArguments),
+    /// List images
+    Images(ListImagesArguments),
+    /// Remove names of images, and the images that have no other
+    Rmi(Images),
+    /// Import, export, inspect, verify images, and give back their room
+    #[command(subcommand)]
+    Image(ImageCommand),
     /// Print what a container has written
     Logs(LogsArguments),
     /// Show what running containers use
@@ -344,6 +355,20 @@ pub enum Format {
     Text,
     /// For programs.
     Json,
+}
+
+impl Arguments {
+    /// Reads the command line of this process; a wrong one ends it with a word about what would be right.
+    pub fn read() -> Self {
+        let line: Vec<_> = std::env::args_os().collect();
+        let mut arguments = Self::parse_from(&line);
+        match &mut arguments.command {
+            Command::Run(run) => run.what.look_before_words(&line),
+            Command::Create(create) => create.look_before_words(&line),
+            _ => {}
+        }
+        arguments
+    }
 }
 
 impl GlobalArguments {

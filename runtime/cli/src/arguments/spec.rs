@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mainstay_messages::spec::{
-    Access, BlockDeviceLimit, BlockIo, IdMapping, IdMappings, Mount, MountSource, NameLookup, Network,
-    PidMode, Privilege, ProcessSpec, Resources, Rootfs, Seccomp, Security, Stdin, SupplementaryGroups,
-    Terminal, UserNamespace, WindowSize,
+    Access, BlockDeviceLimit, BlockIo, IdMapping, IdMappings, ImageRoot, Mount, MountSource, NameLookup,
+    Network, PidMode, Privilege, ProcessSpec, Resources, Rootfs, Seccomp, Security, Stdin,
+    SupplementaryGroups, Terminal, UserNamespace, WindowSize,
 };
 use mainstay_messages::{ContainerSpec, ExecSpec, Name, SandboxSpec};
 
@@ -29,11 +29,24 @@ pub struct Surroundings<'a> {
 }
 
 impl CreateArguments {
-    /// The container. `stdin` is what `--interactive` means here.
-    pub fn container_spec(&self, name: Name, stdin: Stdin, surroundings: Surroundings<'_>) -> ContainerSpec {
+    /// The container. `stdin` is what `--interactive` means here. Fails when the name of the image is none.
+    pub fn container_spec(
+        &self,
+        name: Name,
+        stdin: Stdin,
+        surroundings: Surroundings<'_>,
+    ) -> mainstay_messages::Result<ContainerSpec> {
         let absolute = surroundings.absolute;
-        ContainerSpec {
-            rootfs: self.files.rootfs(absolute),
+        let (image, command) = self.image_and_command();
+        let rootfs = match image {
+            Some(image) => Rootfs::Image(ImageRoot {
+                image: image.parse()?,
+                entrypoint: self.image.entrypoint.as_ref().map(|program| words_of(program)),
+            }),
+            None => self.files.rootfs(absolute),
+        };
+        Ok(ContainerSpec {
+            rootfs,
             mounts: self.files.mounts(absolute),
             resources: self.resources.resources(),
             security: self.security.security(
@@ -48,9 +61,9 @@ impl CreateArguments {
             oom_score_adj: self.end.oom_score_adj,
             rlimits: self.rlimits.clone(),
             labels: self.labels.iter().cloned().collect(),
-            process: self.process.process_spec(&self.command, surroundings),
+            process: self.process.process_spec(command, surroundings),
             ..ContainerSpec::new(name, std::iter::empty::<String>())
-        }
+        })
     }
 
     /// The pod of the container's own, named like it.
@@ -221,6 +234,11 @@ impl SecurityArguments {
         }
         security
     }
+}
+
+/// An entrypoint is one program; an empty one is none.
+fn words_of(program: &str) -> Vec<String> {
+    if program.is_empty() { Vec::new() } else { vec![program.to_owned()] }
 }
 
 /// Whole milliseconds; more than can be counted is as long as can be.

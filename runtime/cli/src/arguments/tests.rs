@@ -36,10 +36,12 @@ fn surroundings(env: &[Variable]) -> Surroundings<'static> {
 
 fn run_specs(line: &str) -> (ContainerSpec, SandboxSpec) {
     match parse_line(&format!("run {line}")).expect("a good command line") {
-        Command::Run(run) => (
-            run.what.container_spec(name(), Stdin::Once, surroundings(&run.what.process.env)),
-            run.what.sandbox_spec(name()),
-        ),
+        Command::Run(mut run) => {
+            let words: Vec<_> = line.split_whitespace().collect();
+            run.what.look_before_words(&words);
+            let container = run.what.container_spec(name(), Stdin::Once, surroundings(&run.what.process.env));
+            (container.expect("a good image name"), run.what.sandbox_spec(name()))
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -56,22 +58,21 @@ fn the_command_tree_is_sound() {
 }
 
 #[rstest]
-#[case("cmd", expected(|_| ()))]
 #[case("-- cmd", expected(|_| ()))]
-#[case("cmd -x --json --", expected(|s| s.process.command = ["cmd", "-x", "--json", "--"].map(Into::into).into()))]
-#[case("-e A=1 -e OWN -e NOT cmd", expected(|s| {
+#[case("-- cmd -x --json --", expected(|s| s.process.command = ["cmd", "-x", "--json", "--"].map(Into::into).into()))]
+#[case("-e A=1 -e OWN -e NOT -- cmd", expected(|s| {
     s.process.env = [("A", "1"), ("OWN", "mine")].map(|(k, v)| (k.into(), v.into())).into();
 }))]
-#[case("-w /srv -u 1000:100 --group-add 7 cmd", expected(|s| {
+#[case("-w /srv -u 1000:100 --group-add 7 -- cmd", expected(|s| {
     s.process.workdir = Some("/srv".into());
     s.process.user = Some("1000:100".into());
     s.process.groups = vec![7];
 }))]
-#[case("-it cmd", expected(|s| {
+#[case("-it -- cmd", expected(|s| {
     s.stdin = Stdin::Once;
     s.process.terminal = Terminal::Tty(WINDOW);
 }))]
-#[case("--memory 64m --cpus 1.5 --cpu-shares 512 --cpuset-cpus 0-1 --cpuset-mems 0 --pids-limit 32 cmd", expected(|s| {
+#[case("--memory 64m --cpus 1.5 --cpu-shares 512 --cpuset-cpus 0-1 --cpuset-mems 0 --pids-limit 32 -- cmd", expected(|s| {
     s.resources.memory_bytes = Some(64 << 20);
     s.resources.cpu_millis = Some(1_500);
     s.resources.cpu_shares = Some(512);
@@ -79,12 +80,12 @@ fn the_command_tree_is_sound() {
     s.resources.cpuset_mems = Some("0".into());
     s.resources.pids = Some(32);
 }))]
-#[case("--rootfs img --read-only cmd", expected(|s| {
+#[case("--rootfs img --read-only -- cmd", expected(|s| {
     s.rootfs = Rootfs::CopyOnWrite { path: "/here/img".into() };
     s.security.root = Access::ReadOnly;
 }))]
-#[case("--rootfs-rw /img cmd", expected(|s| s.rootfs = Rootfs::Directory { path: "/img".into() }))]
-#[case("-v data:/data:ro --tmpfs /tmp:size=1m cmd", expected(|s| {
+#[case("--rootfs-rw /img -- cmd", expected(|s| s.rootfs = Rootfs::Directory { path: "/img".into() }))]
+#[case("-v data:/data:ro --tmpfs /tmp:size=1m -- cmd", expected(|s| {
     s.mounts = vec![
         mainstay_messages::spec::Mount {
             target: "/tmp".into(),
@@ -102,40 +103,40 @@ fn the_command_tree_is_sound() {
         },
     ];
 }))]
-#[case("-v /a:/b:ro,noidmap -v /a:/c:idmap cmd", expected(|s| {
+#[case("-v /a:/b:ro,noidmap -v /a:/c:idmap -- cmd", expected(|s| {
     let kept = Mount { owners: Owners::Host, ..Mount::bind("/a", "/b", Access::ReadOnly) };
     s.mounts = vec![kept, Mount::bind("/a", "/c", Access::ReadWrite)];
 }))]
-#[case("--privileged --cap-add net_admin --cap-drop ALL cmd", expected(|s| {
+#[case("--privileged --cap-add net_admin --cap-drop ALL -- cmd", expected(|s| {
     s.security.privilege = Privilege::Privileged;
     s.security.capabilities_add = vec!["NET_ADMIN".into()];
     s.security.capabilities_drop = vec!["ALL".into()];
 }))]
-#[case("--security-opt seccomp=unconfined --security-opt no-new-privileges cmd", expected(|s| {
+#[case("--security-opt seccomp=unconfined --security-opt no-new-privileges -- cmd", expected(|s| {
     s.security.seccomp = Seccomp::Unconfined;
     s.security.new_privileges = NewPrivileges::Forbidden;
 }))]
-#[case("--ulimit nofile=10:20 --oom-score-adj -500 --stop-signal INT --stop-timeout 1.5 -l a=b cmd", expected(|s| {
+#[case("--ulimit nofile=10:20 --oom-score-adj -500 --stop-signal INT --stop-timeout 1.5 -l a=b -- cmd", expected(|s| {
     s.rlimits = vec![mainstay_messages::spec::Rlimit { name: "NOFILE".into(), soft: 10, hard: 20 }];
     s.oom_score_adj = Some(-500);
     s.stop_signal = Some(Signal(2));
     s.stop_grace_ms = Some(1_500);
     s.labels = [("a".to_owned(), "b".to_owned())].into();
 }))]
-#[case("--memory 8m --memory-swap unlimited --memory-reservation 4m --hugepages 2MB=4m cmd", expected(|s| {
+#[case("--memory 8m --memory-swap unlimited --memory-reservation 4m --hugepages 2MB=4m -- cmd", expected(|s| {
     s.resources.memory_bytes = Some(8 << 20);
     s.resources.memory_swap_bytes = Some(u64::MAX);
     s.resources.memory_reservation_bytes = Some(4 << 20);
     s.resources.hugepages = vec![HugepageLimit { page_size: "2MB".into(), bytes: 4 << 20 }];
 }))]
-#[case("--blkio-weight 50 --device-read-bps /dev/a:1m --device-write-iops /dev/b:7 --device-read-iops /dev/a:9 cmd", expected(|s| {
+#[case("--blkio-weight 50 --device-read-bps /dev/a:1m --device-write-iops /dev/b:7 --device-read-iops /dev/a:9 -- cmd", expected(|s| {
     s.resources.block_io.weight = Some(50);
     s.resources.block_io.devices = vec![
         BlockDeviceLimit { read_bps: Some(1 << 20), read_iops: Some(9), ..BlockDeviceLimit::new("/dev/a") },
         BlockDeviceLimit { write_iops: Some(7), ..BlockDeviceLimit::new("/dev/b") },
     ];
 }))]
-#[case("--device /dev/fuse:rw --security-opt seccomp=profile.json --supplementary-groups strict cmd", expected(|s| {
+#[case("--device /dev/fuse:rw --security-opt seccomp=profile.json --supplementary-groups strict -- cmd", expected(|s| {
     s.devices = vec![Device { path: "/dev/fuse".into(), target: None, access: "rw".into() }];
     s.security.seccomp = Seccomp::Profile { json: "{}".into() };
     s.security.supplementary_groups = SupplementaryGroups::Strict;
@@ -275,4 +276,29 @@ fn takes(#[case] line: &str) {
 fn errors_say_what_is_right(#[case] line: &str, #[case] part: &str) {
     let error = parse_line(line).expect_err("wrong").to_string();
     assert!(error.contains(part), "{error}");
+}
+
+/// What stands behind `--`, or beside a root that is a directory, is run there; else the first word is an image.
+#[rstest]
+#[case("busybox", Some("busybox"), "")]
+#[case("-it busybox sh -c x", Some("busybox"), "sh -c x")]
+#[case("busybox -d --json", Some("busybox"), "-d --json")]
+#[case("--name box busybox sh -- -c", Some("busybox"), "sh -- -c")]
+#[case("busybox -- sh", Some("busybox"), "-- sh")]
+#[case("-- busybox sh", None, "busybox sh")]
+#[case("-d -- sh -- -c", None, "sh -- -c")]
+#[case("--rootfs /srv ls -l", None, "ls -l")]
+#[case("--rootfs-rw /srv -- ls", None, "ls")]
+fn images_and_commands(#[case] line: &str, #[case] image: Option<&str>, #[case] command: &str) {
+    let (container, _) = run_specs(line);
+    assert_eq!(container.image().map(|root| root.image.as_str()), image);
+    assert_eq!(container.process.command.join(" "), command);
+}
+
+#[test]
+fn entrypoints() {
+    let entrypoint = |line: &str| run_specs(line).0.image().and_then(|root| root.entrypoint.clone());
+    assert_eq!(entrypoint("busybox ls"), None);
+    assert_eq!(entrypoint("--entrypoint cat busybox"), Some(vec!["cat".to_owned()]));
+    assert_eq!(entrypoint("--entrypoint= busybox cat"), Some(Vec::new()));
 }

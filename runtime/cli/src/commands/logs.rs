@@ -63,7 +63,7 @@ pub(super) async fn logs(context: &Context, arguments: LogsArguments) -> Result<
     }
     console.flush().map_err(Failure::Output)?;
     match stream.end().await? {
-        End::Done | End::Exited(_) | End::CutOff { .. } => Ok(ExitCode::SUCCESS),
+        End::Done | End::Exited(_) | End::CutOff { .. } | End::Images(_) => Ok(ExitCode::SUCCESS),
     }
 }
 

@@ -1,7 +1,9 @@
 //! The commands: each asks the daemon and shows the answer. Sessions, tables and shapes of JSON are
 //! elsewhere.
 
+mod archive;
 mod audit;
+mod image;
 mod journal;
 mod lifecycle;
 mod list;
@@ -41,6 +43,10 @@ pub async fn run(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Pods(arguments) => list::pods(context, &arguments).await,
         Command::Pod(command) => pod::run(context, command).await,
         Command::Inspect(arguments) => show::inspect(context, arguments).await,
+        Command::Pull(arguments) => image::pull(context, arguments).await,
+        Command::Images(arguments) => image::list(context, &arguments).await,
+        Command::Rmi(arguments) => image::remove(context, arguments).await,
+        Command::Image(command) => image::run(context, command).await,
         Command::Logs(arguments) => logs::logs(context, arguments).await,
         Command::Stats(arguments) => stats::stats(context, arguments).await,
         Command::Events(arguments) => journal::events(context, arguments).await,

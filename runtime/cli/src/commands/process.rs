@@ -2,6 +2,9 @@
 //! for us.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 use std::process::ExitCode;
 
 use mainstay_messages::admin::{Attached, Object, OnLag, StreamRequest};
@@ -86,17 +89,27 @@ pub(super) fn terminal_for(arguments: &ProcessArguments) -> Result<()> {
 pub(super) fn environment(arguments: &ProcessArguments) -> Result<BTreeMap<String, String>> {
     let mut variables = Vec::new();
     for path in &arguments.env_files {
-        let failure = |line, reason| Failure::File { path: path.clone(), line, reason };
-        let length = std::fs::metadata(path).map_err(|e| failure(None, e.to_string()))?.len();
-        if length > ENV_FILE_LENGTH_MAX {
-            let reason = format!("{length} bytes; a file of variables has at most {ENV_FILE_LENGTH_MAX}");
-            return Err(failure(None, reason));
-        }
-        let text = std::fs::read_to_string(path).map_err(|e| failure(None, e.to_string()))?;
-        variables.extend(parse::env_file(&text).map_err(|(line, reason)| failure(Some(line), reason))?);
+        let text = read_text(path, "a file of variables", ENV_FILE_LENGTH_MAX)?;
+        let wrong = |(line, reason)| Failure::File { path: path.clone(), line: Some(line), reason };
+        variables.extend(parse::env_file(&text).map_err(wrong)?);
     }
     variables.extend(arguments.env.iter().cloned());
     Ok(parse::environment(variables, |key| std::env::var(key).ok()))
+}
+
+/// Reads a text file that somebody named. What has no end, as /dev/zero, is refused like what is too long.
+pub(super) fn read_text(path: &Path, what: &str, length_max: u64) -> Result<String> {
+    let failure = |reason| Failure::File { path: path.to_owned(), line: None, reason };
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(length_max + 1).read_to_string(&mut text));
+    match read {
+        Ok(length) if length as u64 > length_max => {
+            Err(failure(format!("too long: {what} has at most {length_max} bytes")))
+        }
+        Ok(_) => Ok(text),
+        // The limit may have cut a character in two.
+        Err(error) => Err(failure(error.to_string())),
+    }
 }
 
 /// What the end of a session means for us: its exit status, and a word where that alone would not say it.

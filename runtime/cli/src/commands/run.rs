@@ -9,9 +9,6 @@
 //! could not be started stays listed, with the reason, where it was not to be removed.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
 use std::process::ExitCode;
 
 use mainstay_admin::Client;
@@ -21,7 +18,8 @@ use mainstay_messages::spec::{ContainerPid, SECCOMP_PROFILE_LENGTH_MAX, Stdin, T
 use mainstay_messages::{ContainerSpec, Error, Name, SandboxSpec};
 use serde_json::json;
 
-use super::process::{conclude, environment, terminal_for};
+use super::image::provide;
+use super::process::{conclude, environment, read_text, terminal_for};
 use crate::arguments::container::{CreateArguments, RunArguments};
 use crate::arguments::spec::Surroundings;
 use crate::connection::{Context, absolute};
@@ -119,7 +117,7 @@ async fn inside(
         return Err(Failure::NeedsDaemon { what, socket: context.socket()? });
     }
     Failure::unless_root("run", "it makes namespaces, mounts and cgroups")?;
-    let embedded = signals.patiently(Embedded::start()).await??;
+    let embedded = signals.patiently(Embedded::start(context.image_settings()?)).await??;
     let ending = async {
         let client = Client::connect(embedded.socket()).await?;
         let made = make(&client, wanted, Stdin::Once, signals).await?;
@@ -213,7 +211,12 @@ async fn make_named(
     signals: &mut Signals,
 ) -> Result<Made> {
     signals.check()?;
-    let (sandbox, mut container) = wanted.specs(name, stdin);
+    let (sandbox, mut container) = wanted.specs(name, stdin)?;
+    if let Some(root) = container.image() {
+        let image = &wanted.arguments.image;
+        let provided = provide(client, &root.image, image.platform.clone(), image.policy());
+        signals.impatiently(provided).await??;
+    }
     if let Some(other) = &wanted.arguments.pid_of {
         container.pid = pid_of(client, other).await?;
     }
@@ -260,16 +263,17 @@ impl<'a> Wanted<'a> {
     fn read(arguments: &'a CreateArguments) -> Result<Self> {
         let request = random_hex().map_err(|e| Failure::machine("random bytes for a request", e))?;
         let environment = environment(&arguments.process)?;
+        let read_profile = |path| read_text(path, "a system call profile", SECCOMP_PROFILE_LENGTH_MAX as u64);
         let seccomp_profile = arguments.security.seccomp_file().map(read_profile).transpose()?;
         let wanted = Self { arguments, request, environment, seccomp_profile };
         let name = arguments.name.clone().map_or_else(new_name, Ok)?;
-        let (sandbox, container) = wanted.specs(name, Stdin::Null);
+        let (sandbox, container) = wanted.specs(name, Stdin::Null)?;
         sandbox.check()?;
         container.check()?;
         Ok(wanted)
     }
 
-    fn specs(&self, name: Name, stdin: Stdin) -> (SandboxSpec, ContainerSpec) {
+    fn specs(&self, name: Name, stdin: Stdin) -> Result<(SandboxSpec, ContainerSpec)> {
         let surroundings = Surroundings {
             environment: self.environment.clone(),
             window: terminal::window().unwrap_or(WINDOW_DEFAULT),
@@ -278,23 +282,12 @@ impl<'a> Wanted<'a> {
         };
         let mut sandbox = self.arguments.sandbox_spec(name.clone());
         sandbox.annotations.insert(OWN_POD_ANNOTATION.to_owned(), name.to_string());
-        let mut container = self.arguments.container_spec(name, stdin, surroundings);
+        let mut container = self.arguments.container_spec(name, stdin, surroundings)?;
         for annotations in [&mut sandbox.annotations, &mut container.annotations] {
             annotations.insert(REQUEST_ANNOTATION.to_owned(), self.request.clone());
         }
-        (sandbox, container)
+        Ok((sandbox, container))
     }
-}
-
-/// Reads a system call profile. What is in it is for the runtime to judge.
-fn read_profile(path: &Path) -> Result<String> {
-    let failure = |reason| Failure::File { path: path.to_owned(), line: None, reason };
-    let file = File::open(path).map_err(|error| failure(error.to_string()))?;
-    let mut text = String::new();
-    // One byte more than may be: what is too large is refused by the checks.
-    let limit = SECCOMP_PROFILE_LENGTH_MAX as u64 + 1;
-    file.take(limit).read_to_string(&mut text).map_err(|error| failure(error.to_string()))?;
-    Ok(text)
 }
 
 /// The id of the container whose processes are to be seen.

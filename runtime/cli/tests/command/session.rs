@@ -26,7 +26,7 @@ fn the_exit_status_is_that_of_the_container(#[case] script: &str, #[case] status
 #[test]
 fn output_goes_where_it_went() {
     let daemon = FakeDaemon::start();
-    let output = run(&daemon, &["run", "sh", "-c", "printf out; printf err >&2"], b"");
+    let output = run(&daemon, &["run", "--", "sh", "-c", "printf out; printf err >&2"], b"");
     assert_eq!((text(&output.stdout), text(&output.stderr)), ("out", "err"));
     // Without --rm the container stays for `logs` and `inspect`.
     assert_eq!(daemon.objects(), (1, 1));
@@ -37,7 +37,8 @@ fn output_goes_where_it_went() {
 fn all_output_arrives_before_the_exit() {
     let daemon = FakeDaemon::start();
     for _ in 0..20 {
-        let output = run(&daemon, &["run", "--rm", "sh", "-c", "head -c 1048576 /dev/zero; exit 3"], b"");
+        let output =
+            run(&daemon, &["run", "--rm", "--", "sh", "-c", "head -c 1048576 /dev/zero; exit 3"], b"");
         assert_eq!((output.stdout.len(), output.status.code()), (1_048_576, Some(3)));
     }
 }
@@ -46,7 +47,7 @@ fn all_output_arrives_before_the_exit() {
 fn input_goes_in_and_its_end_too() {
     let daemon = FakeDaemon::start();
     let input: Vec<u8> = (0..3_000_000u32).map(|i| (i % 253) as u8).collect();
-    let output = run(&daemon, &["run", "--rm", "-i", "cat"], &input);
+    let output = run(&daemon, &["run", "--rm", "-i", "--", "cat"], &input);
     assert_eq!(output.stdout, input);
     assert_eq!(output.status.code(), Some(0));
 }
@@ -54,7 +55,7 @@ fn input_goes_in_and_its_end_too() {
 #[test]
 fn without_interactive_no_input_is_taken() {
     let daemon = FakeDaemon::start();
-    let output = run(&daemon, &["run", "--rm", "sh", "-c", "echo done"], b"unread");
+    let output = run(&daemon, &["run", "--rm", "--", "sh", "-c", "echo done"], b"unread");
     assert_eq!(text(&output.stdout), "done\n");
 }
 
@@ -63,7 +64,7 @@ fn without_interactive_no_input_is_taken() {
 fn a_process_that_writes_before_it_reads_does_not_block_us() {
     let daemon = FakeDaemon::start();
     let script = "head -c 4000000 /dev/zero; wc -c";
-    let output = run(&daemon, &["run", "--rm", "-i", "sh", "-c", script], &vec![b'x'; 2_000_000]);
+    let output = run(&daemon, &["run", "--rm", "-i", "--", "sh", "-c", script], &vec![b'x'; 2_000_000]);
     assert_eq!(text(&output.stdout[4_000_000..]).trim(), "2000000");
 }
 
@@ -71,7 +72,7 @@ fn a_process_that_writes_before_it_reads_does_not_block_us() {
 #[test]
 fn a_reader_who_leaves_ends_the_container_and_then_us() {
     let daemon = FakeDaemon::start();
-    let mut child = mainstay(&daemon, &["run", "--rm", "yes"]).spawn().expect("starts");
+    let mut child = mainstay(&daemon, &["run", "--rm", "--", "yes"]).spawn().expect("starts");
     let mut stdout = child.stdout.take().expect("a pipe");
     stdout.read_exact(&mut [0; 2]).expect("some output");
     drop(stdout);
@@ -86,7 +87,7 @@ fn a_reader_who_leaves_ends_the_container_and_then_us() {
 fn a_signal_asks_the_container_to_stop_and_its_own_code_counts() {
     let daemon = FakeDaemon::start();
     let script = "trap 'echo bye; exit 9' TERM; echo ready; while :; do sleep 0.01; done";
-    let mut child = mainstay(&daemon, &["run", "--rm", "sh", "-c", script]).spawn().expect("starts");
+    let mut child = mainstay(&daemon, &["run", "--rm", "--", "sh", "-c", script]).spawn().expect("starts");
     let mut ready = [0; 6];
     child.stdout.as_mut().expect("a pipe").read_exact(&mut ready).expect("it is ready");
     signal(&child, Signal::TERM);
@@ -100,7 +101,7 @@ fn a_signal_asks_the_container_to_stop_and_its_own_code_counts() {
 fn a_second_signal_kills() {
     let daemon = FakeDaemon::start();
     let script = "trap '' INT; echo ready; while :; do sleep 0.01; done";
-    let mut child = mainstay(&daemon, &["run", "--rm", "sh", "-c", script]).spawn().expect("starts");
+    let mut child = mainstay(&daemon, &["run", "--rm", "--", "sh", "-c", script]).spawn().expect("starts");
     child.stdout.as_mut().expect("a pipe").read_exact(&mut [0; 6]).expect("it is ready");
     signal(&child, Signal::INT);
     daemon.wait_for_request("stop SIGINT 10000");
@@ -112,8 +113,9 @@ fn a_second_signal_kills() {
 #[test]
 fn a_signal_while_the_pod_is_made_leaves_nothing() {
     let daemon = FakeDaemon::start();
-    let mut child =
-        mainstay(&daemon, &["run", "--rm", "--name", SLOW_POD, "sleep", "1000"]).spawn().expect("starts");
+    let mut child = mainstay(&daemon, &["run", "--rm", "--name", SLOW_POD, "--", "sleep", "1000"])
+        .spawn()
+        .expect("starts");
     daemon.wait_for_request("run pod slow");
     signal(&child, Signal::TERM);
     // Whether it sees the signal or the pod first must make no difference.
@@ -126,7 +128,7 @@ fn a_signal_while_the_pod_is_made_leaves_nothing() {
 fn other_signals_are_passed_on() {
     let daemon = FakeDaemon::start();
     let script = "trap 'echo usr1; exit 4' USR1; echo ready; while :; do sleep 0.01; done";
-    let mut child = mainstay(&daemon, &["run", "--rm", "sh", "-c", script]).spawn().expect("starts");
+    let mut child = mainstay(&daemon, &["run", "--rm", "--", "sh", "-c", script]).spawn().expect("starts");
     child.stdout.as_mut().expect("a pipe").read_exact(&mut [0; 6]).expect("it is ready");
     signal(&child, Signal::USR1);
     let output = child.wait_with_output().expect("ends");
@@ -136,7 +138,7 @@ fn other_signals_are_passed_on() {
 #[test]
 fn what_cannot_be_started_says_why_once() {
     let daemon = FakeDaemon::start();
-    let output = run(&daemon, &["run", "--rm", NOT_STARTABLE], b"");
+    let output = run(&daemon, &["run", "--rm", "--", NOT_STARTABLE], b"");
     assert_eq!(output.status.code(), Some(128));
     assert_eq!(text(&output.stderr), "mainstay: \"/not/startable\" was not found\n");
     assert_eq!(daemon.objects(), (0, 0));
@@ -145,7 +147,7 @@ fn what_cannot_be_started_says_why_once() {
 #[test]
 fn what_cannot_be_made_takes_its_pod_along() {
     let daemon = FakeDaemon::start();
-    let output = run(&daemon, &["run", NOT_CREATABLE], b"");
+    let output = run(&daemon, &["run", "--", NOT_CREATABLE], b"");
     assert_eq!(output.status.code(), Some(125));
     let expected = "mainstay: command: \"/not/creatable\" is not valid; expected something else\n";
     assert_eq!(text(&output.stderr), expected);
@@ -155,7 +157,7 @@ fn what_cannot_be_made_takes_its_pod_along() {
 #[test]
 fn a_detached_container_runs_on_and_can_be_worked_with() {
     let daemon = FakeDaemon::start();
-    let id = run(&daemon, &["run", "-d", "--name", "web", "sleep", "1000"], b"");
+    let id = run(&daemon, &["run", "-d", "--name", "web", "--", "sleep", "1000"], b"");
     assert_eq!(text(&id.stdout), format!("{}\n", "02".repeat(16)));
     let ps = run(&daemon, &["ps"], b"");
     assert!(text(&ps.stdout).contains("sleep 1000"), "{}", text(&ps.stdout));
@@ -175,7 +177,7 @@ fn a_detached_container_runs_on_and_can_be_worked_with() {
 #[test]
 fn an_exec_gets_our_signals() {
     let daemon = FakeDaemon::start();
-    run(&daemon, &["run", "-d", "--name", "web", "sleep", "1000"], b"");
+    run(&daemon, &["run", "-d", "--name", "web", "--", "sleep", "1000"], b"");
     let script = "trap 'exit 5' INT; echo ready; while :; do sleep 0.01; done";
     let mut child = mainstay(&daemon, &["exec", "web", "sh", "-c", script]).spawn().expect("starts");
     child.stdout.as_mut().expect("a pipe").read_exact(&mut [0; 6]).expect("it is ready");
@@ -188,9 +190,9 @@ fn an_exec_gets_our_signals() {
 fn a_pod_of_others_is_not_removed_with_a_container() {
     let daemon = FakeDaemon::start();
     run(&daemon, &["pod", "run", "shared"], b"");
-    run(&daemon, &["run", "--rm", "--pod", "shared", "true"], b"");
+    run(&daemon, &["run", "--rm", "--pod", "shared", "--", "true"], b"");
     assert_eq!(daemon.objects(), (1, 0));
-    run(&daemon, &["run", "-d", "--pod", "shared", "--name", "web", "sleep", "1000"], b"");
+    run(&daemon, &["run", "-d", "--pod", "shared", "--name", "web", "--", "sleep", "1000"], b"");
     run(&daemon, &["rm", "-f", "web"], b"");
     assert_eq!(daemon.objects(), (1, 0));
 }
@@ -199,7 +201,7 @@ fn a_pod_of_others_is_not_removed_with_a_container() {
 fn a_pod_in_use_is_only_removed_by_force() {
     let daemon = FakeDaemon::start();
     run(&daemon, &["pod", "run", "shared"], b"");
-    run(&daemon, &["run", "-d", "--pod", "shared", "--name", "web", "sleep", "1000"], b"");
+    run(&daemon, &["run", "-d", "--pod", "shared", "--name", "web", "--", "sleep", "1000"], b"");
     let refused = run(&daemon, &["pod", "rm", "shared"], b"");
     assert_eq!(refused.status.code(), Some(1));
     assert!(text(&refused.stderr).contains("in use by container web"), "{}", text(&refused.stderr));

@@ -72,7 +72,7 @@ impl Pty {
 fn the_terminal_is_raw_in_a_session_and_as_before_after_it() {
     let (daemon, pty) = (FakeDaemon::start(), Pty::open());
     let script = "echo ready; read line; echo got $line; exit 3";
-    let mut child = pty.start(&daemon, &["run", "--rm", "-it", "sh", "-c", script]);
+    let mut child = pty.start(&daemon, &["run", "--rm", "-it", "--", "sh", "-c", script]);
     pty.read_until("ready");
     assert!(!pty.is_cooked());
     pty.type_in(b"hello\n");
@@ -84,7 +84,8 @@ fn the_terminal_is_raw_in_a_session_and_as_before_after_it() {
 #[test]
 fn the_terminal_is_restored_when_the_session_is_ended_by_a_signal() {
     let (daemon, pty) = (FakeDaemon::start(), Pty::open());
-    let mut child = pty.start(&daemon, &["run", "--rm", "-it", "sh", "-c", "echo ready; exec sleep 1000"]);
+    let mut child =
+        pty.start(&daemon, &["run", "--rm", "-it", "--", "sh", "-c", "echo ready; exec sleep 1000"]);
     pty.read_until("ready");
     signal(&child, Signal::TERM);
     assert_eq!(child.wait().expect("ends").code(), Some(143));
@@ -94,7 +95,7 @@ fn the_terminal_is_restored_when_the_session_is_ended_by_a_signal() {
 #[test]
 fn a_change_of_the_window_is_passed_on() {
     let (daemon, pty) = (FakeDaemon::start(), Pty::open());
-    let mut child = pty.start(&daemon, &["run", "--rm", "-it", "sh", "-c", "echo ready; read line"]);
+    let mut child = pty.start(&daemon, &["run", "--rm", "-it", "--", "sh", "-c", "echo ready; read line"]);
     pty.read_until("ready");
     tcsetwinsize(&pty.slave, Winsize { ws_row: 50, ..SIZE }).expect("another size");
     daemon.wait_for_request("resize 50x120");
@@ -106,7 +107,7 @@ fn a_change_of_the_window_is_passed_on() {
 fn the_keys_leave_the_container_running() {
     let (daemon, pty) = (FakeDaemon::start(), Pty::open());
     let mut child =
-        pty.start(&daemon, &["run", "-it", "--name", "web", "sh", "-c", "echo ready; exec sleep 1000"]);
+        pty.start(&daemon, &["run", "-it", "--name", "web", "--", "sh", "-c", "echo ready; exec sleep 1000"]);
     pty.read_until("ready");
     pty.type_in(b"\x10\x11");
     assert_eq!(child.wait().expect("ends").code(), Some(0));
@@ -119,7 +120,7 @@ fn the_keys_leave_the_container_running() {
 #[test]
 fn ctrl_c_without_input_stops_the_container() {
     let (daemon, pty) = (FakeDaemon::start(), Pty::open());
-    let mut child = pty.start(&daemon, &["run", "--rm", "sh", "-c", "echo ready; exec sleep 1000"]);
+    let mut child = pty.start(&daemon, &["run", "--rm", "--", "sh", "-c", "echo ready; exec sleep 1000"]);
     pty.read_until("ready");
     wait_until("the line discipline is cooked", || pty.is_cooked());
     pty.type_in(b"\x03");

@@ -18,20 +18,20 @@ fn alone(arguments: &[&str]) -> Command {
 
 #[rstest]
 #[case(&["--socket", "/nonexistent/s", "ps"], 1, "is the daemon running?")]
-#[case(&["--socket", "/nonexistent/s", "run", "-d", "true"], 125, "--detach needs a daemon, and none answers on /nonexistent/s")]
-#[case(&["--socket", "/nonexistent/s", "run", "--pod", "p", "true"], 125, "--pod needs a daemon")]
+#[case(&["--socket", "/nonexistent/s", "run", "-d", "--", "true"], 125, "--detach needs a daemon, and none answers on /nonexistent/s")]
+#[case(&["--socket", "/nonexistent/s", "run", "--pod", "p", "--", "true"], 125, "--pod needs a daemon")]
 #[case(&["--socket", "/nonexistent/s", "exec", "web", "true"], 125, "is the daemon running?")]
 #[case(&["--config", "/nonexistent/c", "ps"], 1, "/nonexistent/c: cannot be read: No such file")]
 #[case(&["config", "check", "/nonexistent/c"], 1, "/nonexistent/c: cannot be read: No such file")]
-#[case(&["run", "--embedded", "--memory", "1k", "true"], 125, "memory: 1024 bytes is not valid; expected at least")]
-#[case(&["run", "--embedded", "--env-file", "/nonexistent/e", "true"], 125, "/nonexistent/e: No such file")]
-#[case(&["run", "--memory", "64x", "true"], 2, "64m")]
-#[case(&["run", "--membory", "64m", "true"], 2, "a similar argument exists: '--memory'")]
+#[case(&["run", "--embedded", "--memory", "1k", "--", "true"], 125, "memory: 1024 bytes is not valid; expected at least")]
+#[case(&["run", "--embedded", "--env-file", "/nonexistent/e", "--", "true"], 125, "/nonexistent/e: No such file")]
+#[case(&["run", "--memory", "64x", "--", "true"], 2, "64m")]
+#[case(&["run", "--membory", "64m", "--", "true"], 2, "a similar argument exists: '--memory'")]
 #[case(&["exec", "web", "--tyt", "true"], 2, "--tyt")]
-#[case(&["run", "-it", "--embedded", "true"], 125, "leave out --tty")]
+#[case(&["run", "-it", "--embedded", "--", "true"], 125, "leave out --tty")]
 #[case(&["exec", "-it", "web", "sh"], 125, "leave out --tty")]
-#[case(&["run", "--cpu-shares", "x", "true"], 2, "expected a whole number")]
-#[case(&["run", "--group-add", "wheel", "true"], 2, "expected the number of a group")]
+#[case(&["run", "--cpu-shares", "x", "--", "true"], 2, "expected a whole number")]
+#[case(&["run", "--group-add", "wheel", "--", "true"], 2, "expected the number of a group")]
 #[case(&["logs", "--tail", "all", "web"], 2, "expected a whole number")]
 #[case(&["frobnicate"], 2, "frobnicate")]
 fn says_it_in_a_sentence(#[case] arguments: &[&str], #[case] status: i32, #[case] part: &str) {
@@ -44,7 +44,7 @@ fn says_it_in_a_sentence(#[case] arguments: &[&str], #[case] status: i32, #[case
 }
 
 #[rstest]
-#[case(&["run", "--embedded", "true"], 125)]
+#[case(&["run", "--embedded", "--", "true"], 125)]
 #[case(&["daemon"], 1)]
 fn without_root_it_says_that(#[case] arguments: &[&str], #[case] status: i32) {
     /// The user nobody of every distribution.
@@ -69,7 +69,7 @@ fn without_root_it_says_that(#[case] arguments: &[&str], #[case] status: i32) {
 #[test]
 fn each_object_fails_for_itself() {
     let daemon = FakeDaemon::start();
-    run(&daemon, &["run", "-d", "--name", "web", "sleep", "1000"], b"");
+    run(&daemon, &["run", "-d", "--name", "web", "--", "sleep", "1000"], b"");
     let output = run(&daemon, &["rm", "-f", "nobody", "web"], b"");
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(text(&output.stdout), "web\n");
@@ -82,8 +82,8 @@ fn each_object_fails_for_itself() {
 #[test]
 fn a_taken_name_names_its_holder() {
     let daemon = FakeDaemon::start();
-    run(&daemon, &["run", "-d", "--name", "web", "sleep", "1000"], b"");
-    let output = run(&daemon, &["run", "--name", "web", "true"], b"");
+    run(&daemon, &["run", "-d", "--name", "web", "--", "sleep", "1000"], b"");
+    let output = run(&daemon, &["run", "--name", "web", "--", "true"], b"");
     assert_eq!(output.status.code(), Some(125));
     assert!(text(&output.stderr).contains(&"01".repeat(16)), "{}", text(&output.stderr));
     assert_eq!(daemon.objects(), (1, 1));

@@ -28,6 +28,7 @@ cases![
     masks_follow_links_inside_only,
     a_read_only_root,
     a_root_that_is_a_directory,
+    a_root_of_128_layers,
     a_root_that_was_mounted_after_the_callers_name_space_was_made,
     nothing_is_mounted_on_the_host,
     the_mount_table_tells_nothing_of_the_host,
@@ -241,6 +242,25 @@ fn a_root_that_is_a_directory() {
     let ended = world.shell("cat /etc/group; echo x > /data/x").run().unwrap();
     assert_eq!(ended.output(), "root:x:0:\nusers:x:100:app");
     assert_eq!(fs::read_to_string(world.image("data/x")).unwrap(), "x\n");
+}
+
+/// Images of more than 100 layers were refused elsewhere, because their paths did not fit into one page of mount options.
+fn a_root_of_128_layers() {
+    let mut world = World::new();
+    let mut lower: Vec<PathBuf> = (1..128)
+        .map(|number| {
+            let layer = world.path(&format!("a-layer-with-a-name-that-is-as-long-as-a-digest-{number:064}"));
+            fs::create_dir_all(layer.join("data")).unwrap();
+            fs::write(layer.join("data").join(number.to_string()), number.to_string()).unwrap();
+            fs::write(layer.join("data/who"), number.to_string()).unwrap();
+            layer
+        })
+        .collect();
+    lower.push(world.path("image"));
+    world.root = RootMount::Overlay { lower, upper: world.path("upper"), work: world.path("work") };
+    let ended = world.shell("cat /data/who; echo; cat /data/127; echo; echo x > /data/who").run().unwrap();
+    assert_eq!(ended.output(), "1\n127");
+    assert_eq!(fs::read_to_string(world.path("upper/data/who")).unwrap(), "x\n");
 }
 
 /// A pod's shim lives in a copy of the host's mounts. An image that was on a file system which was mounted after that copy
