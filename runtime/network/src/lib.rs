@@ -26,10 +26,13 @@
 //! | `pod` | a pod's link, addresses, routes and rules |
 //! | `holdings` | what there is of ours, for audits |
 //! | `rules` | which rules there are |
-//! | `nft`, `link`, `netlink`, `sysctl`, `namespace` | the kernel's interfaces |
+//! | `expression` | what rules are made of |
+//! | `nft`, `conntrack`, `netfilter`, `link`, `netlink`, `sysctl`, `namespace` | the kernel's interfaces |
 //! | `name` | names of links |
 
+mod conntrack;
 mod error;
+mod expression;
 #[doc(hidden)]
 pub mod faults;
 mod holdings;
@@ -38,6 +41,7 @@ mod ledger;
 mod link;
 mod name;
 mod namespace;
+mod netfilter;
 mod netlink;
 mod network;
 mod nft;

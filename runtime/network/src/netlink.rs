@@ -12,12 +12,12 @@ use netlink_packet_core::{
     NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable,
 };
 use netlink_sys::{Socket, SocketAddr};
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::sockopt::{Timeout, set_socket_send_buffer_size_force, set_socket_timeout};
 
 /// How often a dump is begun anew because something changed meanwhile.
 const DUMP_RETRIES_MAX: usize = 32;
-/// The receive buffer, in bytes: the answers to one batch of a pod with all its ports.
-const RECEIVE_BUFFER_BYTES: u32 = 1024 * 1024;
+/// The send buffer, in bytes: one transaction that replaces all the ports of a pod takes 1 MiB.
+const SEND_BUFFER_BYTES: usize = 2 * 1024 * 1024;
 
 /// A socket of one netlink protocol.
 pub(crate) struct Netlink {
@@ -44,7 +44,8 @@ impl Netlink {
         // netlink-sys knows protocols as isize; they are small numbers.
         let mut socket = Socket::new(protocol as isize)?;
         socket.bind_auto()?;
-        socket.set_rx_buf_sz(RECEIVE_BUFFER_BYTES)?;
+        // Takes no memory until something is sent. The limit for everyone is lower, and root may pass it.
+        set_socket_send_buffer_size_force(&socket, SEND_BUFFER_BYTES)?;
         set_socket_timeout(&socket, Timeout::Recv, Some(timeout))?;
         Ok(Self { socket, sequence: 0, timeout })
     }

@@ -14,6 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use ipnet::IpNet;
 use mainstay_messages::SandboxId;
 
+use crate::conntrack;
 use crate::error::{NetworkError, Trying};
 use crate::faults;
 use crate::holdings::{self, Fault, Holdings};
@@ -39,6 +40,7 @@ pub struct Network {
     ledger: Mutex<Ledger>,
     links: Mutex<Netlink>,
     table: Mutex<Table>,
+    flows: Mutex<Netlink>,
     /// Pods that a call is working on.
     busy: Mutex<BTreeSet<SandboxId>>,
 }
@@ -72,6 +74,8 @@ impl Network {
         let mut links = pod::route_socket(&settings).trying(|| "open a netlink socket".into())?;
         let mut table = Table::connect(&settings.table, settings.request_timeout)
             .trying(|| "open a netlink socket for nftables".into())?;
+        let flows = conntrack::connect(settings.request_timeout)
+            .trying(|| "open a netlink socket for connections".into())?;
         let present = host::own_bridge(&mut links, &settings)?;
         host::own_table(&mut table, &settings)?;
         host::check_routes(&mut links, present.as_ref(), &pools)?;
@@ -89,6 +93,7 @@ impl Network {
             ledger: Mutex::new(ledger),
             links: Mutex::new(links),
             table: Mutex::new(table),
+            flows: Mutex::new(flows),
             busy: Mutex::new(BTreeSet::new()),
         })
     }
@@ -134,6 +139,7 @@ impl Network {
         let attachment = self.attachment(&lease);
         pod::connect(&self.links, &self.settings, &bridge, netns, &lease, &attachment.ips)?;
         self.open_ports(&lease)?;
+        self.forget_flows(&lease)?;
         faults::reach("rules-made");
         Ok(attachment)
     }
@@ -147,6 +153,9 @@ impl Network {
         // A lease says whether there are ports; without one they have to be looked for.
         if lease.as_ref().is_none_or(|lease| !lease.ports.is_empty()) {
             pod::close_ports(&mut locked(&self.table), &self.settings, pod)?;
+        }
+        if let Some(lease) = &lease {
+            self.forget_flows(lease)?;
         }
         faults::reach("rules-gone");
         {
@@ -261,6 +270,12 @@ impl Network {
             }
             result => result,
         }
+    }
+
+    fn forget_flows(&self, lease: &Lease) -> Result<(), NetworkError> {
+        let mut flows = locked(&self.flows);
+        conntrack::forget(&mut flows, &lease.ports)
+            .trying(|| format!("forget the flows to the UDP ports of pod {}", lease.pod))
     }
 
     fn attachment(&self, lease: &Lease) -> Attachment {

@@ -6,22 +6,16 @@
 //! Own code, because what there is calls the `nft` program, wraps a C library or is under the GPL. The numbers are those of
 //! the kernel's `linux/netfilter/nf_tables.h`.
 
-mod attribute;
-pub(crate) mod expression;
-
 use std::io;
 use std::time::Duration;
 
-use netlink_packet_core::{
-    DecodeError, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NetlinkDeserializable, NetlinkHeader,
-    NetlinkSerializable,
-};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE};
 
-use self::attribute::{Attributes, read_attributes, read_text};
-use self::expression::Expression;
+use crate::expression::Expression;
+use crate::netfilter::attribute::{Attributes, read_attributes, read_text};
+use crate::netfilter::{FAMILY_ANY, Message, NETLINK_NETFILTER};
 use crate::netlink::Netlink;
 
-const NETLINK_NETFILTER: i32 = 12;
 const SUBSYSTEM: u16 = 10 << 8;
 const BATCH_BEGIN: u16 = 16;
 const BATCH_END: u16 = 17;
@@ -33,9 +27,7 @@ const GET_CHAIN: u16 = SUBSYSTEM | 4;
 const NEW_RULE: u16 = SUBSYSTEM | 6;
 const GET_RULE: u16 = SUBSYSTEM | 7;
 const DELETE_RULE: u16 = SUBSYSTEM | 8;
-const FAMILY_ANY: u8 = 0;
 const FAMILY_INET: u8 = 1;
-const HEADER_LENGTH: usize = 4;
 /// The type of a comment in user data, as the `nft` program reads and writes it.
 const COMMENT_RULE: u8 = 0;
 const COMMENT_TABLE: u8 = 0;
@@ -43,49 +35,6 @@ const COMMENT_TABLE: u8 = 0;
 const HOOK_FORWARD: u32 = 2;
 /// The verdict of a chain that lets nothing through.
 const POLICY_DROP: u32 = 0;
-
-/// A message of nf_tables, undigested.
-#[derive(Clone, Debug)]
-struct Message {
-    kind: u16,
-    family: u8,
-    resource: u16,
-    attributes: Vec<u8>,
-}
-
-impl Message {
-    fn new(kind: u16, family: u8, attributes: Attributes) -> Self {
-        Self { kind, family, resource: 0, attributes: attributes.into_bytes() }
-    }
-}
-
-impl NetlinkSerializable for Message {
-    fn message_type(&self) -> u16 {
-        self.kind
-    }
-
-    fn buffer_len(&self) -> usize {
-        HEADER_LENGTH + self.attributes.len()
-    }
-
-    fn serialize(&self, buffer: &mut [u8]) {
-        let resource = self.resource.to_be_bytes();
-        buffer[..HEADER_LENGTH].copy_from_slice(&[self.family, 0, resource[0], resource[1]]);
-        buffer[HEADER_LENGTH..].copy_from_slice(&self.attributes);
-    }
-}
-
-impl NetlinkDeserializable for Message {
-    type Error = DecodeError;
-
-    fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> Result<Self, DecodeError> {
-        let Some((&[family, _, high, low], attributes)) = payload.split_first_chunk::<HEADER_LENGTH>() else {
-            return Err(DecodeError::from("a message of nf_tables without its header"));
-        };
-        let resource = u16::from_be_bytes([high, low]);
-        Ok(Self { kind: header.message_type, family, resource, attributes: attributes.to_vec() })
-    }
-}
 
 /// A rule of our table, as the kernel shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -169,9 +118,11 @@ impl Table {
             |kind| Message { kind, family: FAMILY_ANY, resource: SUBSYSTEM >> 8, attributes: Vec::new() };
         let (first, mut bytes) = self.netlink.frame(0, batch(BATCH_BEGIN));
         let mut last = first;
-        for change in changes {
+        for (index, change) in changes.iter().enumerate() {
             let (flags, message) = self.message(change);
-            let (sequence, frame) = self.netlink.frame(flags | NLM_F_ACK, message);
+            // One consent for all: thousands, one for each rule, would not fit into the socket. Refusals come unasked.
+            let consent = if index + 1 == changes.len() { NLM_F_ACK } else { 0 };
+            let (sequence, frame) = self.netlink.frame(flags | consent, message);
             bytes.extend(frame);
             last = sequence;
         }

@@ -19,11 +19,11 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::{IpNet, Ipv4Net};
 
-use crate::ledger::Lease;
-use crate::nft::expression::{
+use crate::expression::{
     Expression, Family, Meta, Register, Side, address_in, destination_is_local, destination_was_changed,
     link_is, link_is_not, octets,
 };
+use crate::ledger::Lease;
 use crate::nft::{Change, FoundRule, Hook};
 use crate::settings::{Masquerade, Settings};
 use crate::spec::PortMapping;

@@ -93,3 +93,41 @@ fn a_pod_does_not_reach_the_hosts_loopback() {
     let error = service.recv_from(&mut [0; 4]).expect_err("the guard drops it");
     assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
 }
+
+/// A client that never stops sending kept its flow, and with it its way to a pod that was gone: the pod's successor at the
+/// same port of the host never heard of it. Nor did a pod whose client had begun before it came.
+#[test]
+fn a_udp_client_finds_the_next_pod_at_the_same_port() {
+    let Some(world) = World::new() else { return };
+    let network = world.open();
+    let client = world.outside.udp(&format!("{OUTSIDE_V4}:7777"));
+    let send = || client.send_to(b"who", format!("{HOST_V4}:5353")).map(drop);
+    send().expect("sent to nobody");
+    let spec = AttachSpec { ports: vec![mapping(Protocol::Udp, 5353, 53)], ..AttachSpec::default() };
+    for name in ["one", "two"] {
+        let inside = Namespace::new();
+        network.attach(&pod(name), inside.fd(), &spec).expect("attached");
+        let service = inside.udp("0.0.0.0:53");
+        // The answer to what was sent before is an error that the next call tells.
+        crate::world::until("sent", || send().is_ok());
+        let (length, _) = service.recv_from(&mut [0; 16]).unwrap_or_else(|e| panic!("{name} hears: {e}"));
+        assert_eq!(length, 3);
+        network.detach(&pod(name)).expect("detached");
+    }
+}
+
+#[test]
+fn as_many_ports_as_a_pod_may_have() {
+    let Some(world) = World::new() else { return };
+    let network = world.open();
+    let inside = Namespace::new();
+    let all = (0..mainstay_network::PORTS_MAX as u16).map(|n| mapping(Protocol::Tcp, 20_000 + n, 1 + n));
+    let spec = AttachSpec { ports: all.collect(), ..AttachSpec::default() };
+    network.attach(&pod("one"), inside.fd(), &spec).expect("attached");
+    network.attach(&pod("one"), inside.fd(), &spec).expect("again");
+    assert_eq!(network.check(&pod("one")).expect("checked"), []);
+    let _server = inside.serve("0.0.0.0:1024");
+    assert!(world.outside.call(&format!("{HOST_V4}:21023")).is_some(), "the last one works");
+    network.detach(&pod("one")).expect("detached");
+    world.assert_empty(&network);
+}

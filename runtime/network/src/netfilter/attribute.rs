@@ -1,8 +1,7 @@
-//! Attributes of netlink as nf_tables has them: numbers are big endian, lists are nested.
+//! Attributes of netlink as netfilter has them: numbers are big endian, lists are nested.
 //!
 //! Owns: writing and reading of kind, length, value. Never: knows what a kind means.
 
-const NESTED: u16 = 1 << 15;
 const KIND_MASK: u16 = (1 << 14) - 1;
 const HEADER_LENGTH: usize = 4;
 
@@ -11,7 +10,10 @@ const HEADER_LENGTH: usize = 4;
 pub(crate) struct Attributes(Vec<u8>);
 
 impl Attributes {
-    pub(super) fn bytes(mut self, kind: u16, value: &[u8]) -> Self {
+    /// Marks a kind whose value is attributes.
+    pub(crate) const NESTED: u16 = 1 << 15;
+
+    pub(crate) fn bytes(mut self, kind: u16, value: &[u8]) -> Self {
         // The longest value is the list of expressions of one rule, a few hundred bytes.
         let length = (HEADER_LENGTH + value.len()) as u16;
         self.0.extend_from_slice(&length.to_ne_bytes());
@@ -21,27 +23,27 @@ impl Attributes {
         self
     }
 
-    pub(super) fn text(self, kind: u16, value: &str) -> Self {
+    pub(crate) fn text(self, kind: u16, value: &str) -> Self {
         let mut bytes = value.as_bytes().to_vec();
         bytes.push(0);
         self.bytes(kind, &bytes)
     }
 
-    pub(super) fn number(self, kind: u16, value: u32) -> Self {
+    pub(crate) fn number(self, kind: u16, value: u32) -> Self {
         self.bytes(kind, &value.to_be_bytes())
     }
 
-    pub(super) fn nested(self, kind: u16, value: Attributes) -> Self {
-        self.bytes(kind | NESTED, &value.0)
+    pub(crate) fn nested(self, kind: u16, value: Attributes) -> Self {
+        self.bytes(kind | Self::NESTED, &value.0)
     }
 
-    pub(super) fn into_bytes(self) -> Vec<u8> {
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.0
     }
 }
 
 /// The attributes in some bytes, up to the first that is not whole.
-pub(super) fn read_attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub(crate) fn read_attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let &[l0, l1, k0, k1] = bytes.first_chunk::<HEADER_LENGTH>()?;
         let length = usize::from(u16::from_ne_bytes([l0, l1]));
@@ -52,7 +54,7 @@ pub(super) fn read_attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[
 }
 
 /// A text that ends with a zero.
-pub(super) fn read_text(bytes: &[u8]) -> Option<String> {
+pub(crate) fn read_text(bytes: &[u8]) -> Option<String> {
     let text = bytes.split(|byte| *byte == 0).next()?;
     String::from_utf8(text.to_vec()).ok()
 }

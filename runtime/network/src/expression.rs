@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::attribute::Attributes;
+use crate::netfilter::attribute::Attributes;
 
 const REGISTER_VERDICT: u32 = 0;
 const REGISTER_1: u32 = Register::First as u32;
@@ -79,7 +79,7 @@ pub(crate) enum Expression {
 }
 
 impl Expression {
-    pub(super) fn encode(&self) -> Attributes {
+    pub(crate) fn encode(&self) -> Attributes {
         let data = |value: &[u8]| Attributes::default().bytes(1, value);
         let compare = |operation, value: &[u8]| {
             let body = Attributes::default().number(1, REGISTER_1).number(2, operation);
