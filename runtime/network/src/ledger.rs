@@ -1,0 +1,285 @@
+//! The leases: which pod has which addresses, ports and link.
+//!
+//! Owns: the directory of leases and the decision who gets what. Never: anything of the kernel's network.
+//!
+//! A lease is written before anything is made for its pod, and removed after everything is gone (P3). One file per pod,
+//! named like the pod: a sealed frame (see `mainstay_messages::codec`) of magic `MNLS` and version 1, whose body is a
+//! [`Lease`]. It is written whole to `.new`, synced and renamed, so that a file is a whole lease or none. `.lock` is held as
+//! long as the network is open.
+//!
+//! ```text
+//!             keep                         release
+//!   (none) ────────► leased ── repeated ──► … ─────► (none)      a restart reads the files and changes none of them
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use mainstay_messages::codec::Format;
+use mainstay_messages::{SandboxId, Timestamp};
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use crate::error::NetworkError;
+use crate::faults;
+use crate::pool::Pool;
+use crate::spec::{AttachSpec, Mac, PortMapping};
+
+/// The largest lease, in bytes: more than one with all the ports that a pod may map.
+const LEASE_LENGTH_MAX: usize = 128 * 1024;
+const FORMAT: Format = Format { magic: *b"MNLS", version: 1, body_length_max: LEASE_LENGTH_MAX };
+const NEW: &str = ".new";
+const LOCK: &str = ".lock";
+
+/// What one pod has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// The pod.
+    pub pod: SandboxId,
+    /// Higher than that of every lease before it.
+    pub sequence: u64,
+    /// When it was given.
+    pub since: Timestamp,
+    /// The pod's link, as the host names it.
+    pub link: String,
+    /// The pod's Ethernet address.
+    pub mac: Mac,
+    /// The pod's addresses, in the order of the ranges.
+    pub ips: Vec<IpAddr>,
+    /// The host's ports that lead to the pod.
+    pub ports: Vec<PortMapping>,
+}
+
+/// A file among the leases that is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreadableLease {
+    /// The pod, by the name of the file; none when it is no name of a pod.
+    pub pod: Option<SandboxId>,
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// All leases of one network.
+///
+/// Invariants: (1) no two leases share an address; (2) no two leases have ports that collide; (3) what is in memory is in
+/// the directory.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    directory: PathBuf,
+    pools: Vec<Pool>,
+    leases: BTreeMap<SandboxId, Lease>,
+    unreadable: BTreeMap<PathBuf, UnreadableLease>,
+    next_sequence: u64,
+    last_given: BTreeMap<&'static str, IpAddr>,
+    _lock: File,
+}
+
+impl Ledger {
+    /// Reads the leases, and keeps every other process from them.
+    pub(crate) fn open(directory: &Path, pools: Vec<Pool>) -> Result<Self, NetworkError> {
+        let fault = |path: &Path, operation| {
+            let path = path.to_owned();
+            move |source| NetworkError::File { path, operation, source }
+        };
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .map_err(fault(directory, "created"))?;
+        let lock = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(directory.join(LOCK))
+            .map_err(fault(&directory.join(LOCK), "opened"))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(NetworkError::Locked { directory: directory.to_owned() });
+            }
+            Err(errno) => return Err(fault(&directory.join(LOCK), "locked")(errno.into())),
+        }
+        let mut ledger = Self {
+            directory: directory.to_owned(),
+            pools,
+            leases: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
+            next_sequence: 1,
+            last_given: BTreeMap::new(),
+            _lock: lock,
+        };
+        for entry in fs::read_dir(directory).map_err(fault(directory, "read"))? {
+            let path = entry.map_err(fault(directory, "read"))?.path();
+            ledger.load(path);
+        }
+        let mut by_age: Vec<_> = ledger.leases.values().cloned().collect();
+        by_age.sort_by_key(|lease| lease.sequence);
+        by_age.iter().for_each(|lease| ledger.remember(lease));
+        Ok(ledger)
+    }
+
+    fn load(&mut self, path: PathBuf) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name == LOCK || name == NEW {
+            return;
+        }
+        let pod = name.parse::<SandboxId>().ok();
+        let read = match read(&path) {
+            Ok(lease) if Some(&lease.pod) == pod.as_ref() => Ok(lease),
+            Ok(lease) => Err(format!("it is the lease of pod {}", lease.pod)),
+            Err(error) => Err(error),
+        };
+        match read {
+            Ok(lease) => drop(self.leases.insert(lease.pod.clone(), lease)),
+            Err(reason) => {
+                tracing::warn!(path = %path.display(), reason, "not a lease; its pod's addresses are not known");
+                self.unreadable.insert(path.clone(), UnreadableLease { pod, path, reason });
+            }
+        }
+    }
+
+    fn remember(&mut self, lease: &Lease) {
+        self.next_sequence = self.next_sequence.max(lease.sequence.saturating_add(1));
+        for ip in &lease.ips {
+            if let Some(pool) = self.pools.iter().find(|pool| pool.may_lease(*ip)) {
+                self.last_given.insert(pool.key, *ip);
+            }
+        }
+    }
+
+    pub(crate) fn get(&self, pod: &SandboxId) -> Option<&Lease> {
+        self.leases.get(pod)
+    }
+
+    pub(crate) fn leases(&self) -> impl Iterator<Item = &Lease> {
+        self.leases.values()
+    }
+
+    pub(crate) fn unreadable(&self) -> impl Iterator<Item = &UnreadableLease> {
+        self.unreadable.values()
+    }
+
+    /// The lease of a pod: the one that it has, or a new one that is durable when this returns.
+    pub(crate) fn keep(
+        &mut self,
+        pod: &SandboxId,
+        link: String,
+        spec: &AttachSpec,
+    ) -> Result<Lease, NetworkError> {
+        if let Some(lease) = self.leases.get(pod) {
+            return same_request(lease, spec).map(|()| lease.clone());
+        }
+        let path = self.directory.join(pod.as_str());
+        if self.unreadable.contains_key(&path) {
+            return Err(NetworkError::Differs {
+                pod: pod.clone(),
+                what: "things that its damaged lease hides",
+            });
+        }
+        let lease = self.choose(pod, link, spec)?;
+        self.write(&path, &lease)?;
+        self.remember(&lease);
+        self.leases.insert(pod.clone(), lease.clone());
+        Ok(lease)
+    }
+
+    fn choose(&self, pod: &SandboxId, link: String, spec: &AttachSpec) -> Result<Lease, NetworkError> {
+        for lease in self.leases.values() {
+            for mapping in &spec.ports {
+                if lease.ports.iter().any(|theirs| theirs.collides(mapping)) {
+                    return Err(NetworkError::port_taken(mapping, &lease.pod));
+                }
+            }
+        }
+        for ip in &spec.ips {
+            if !self.pools.iter().any(|pool| pool.may_lease(*ip)) {
+                let ranges: Vec<_> = self.pools.iter().map(|pool| pool.range.to_string()).collect();
+                let expected =
+                    format!("an address of {}, not its first two nor its last", ranges.join(" or "));
+                return Err(NetworkError::setting("ips", ip, expected));
+            }
+            if let Some(holder) = self.leases.values().find(|lease| lease.ips.contains(ip)) {
+                return Err(NetworkError::AddressTaken { ip: *ip, holder: holder.pod.clone() });
+            }
+        }
+        let taken: BTreeSet<_> = self.leases.values().flat_map(|lease| lease.ips.iter().copied()).collect();
+        let address = |pool: &Pool| {
+            let wanted = spec.ips.iter().copied().find(|ip| pool.may_lease(*ip));
+            let full = || NetworkError::RangeFull { key: pool.key, range: pool.range, count: pool.count() };
+            wanted.or_else(|| pool.next(&taken, self.last_given.get(pool.key).copied())).ok_or_else(full)
+        };
+        let ips: Vec<_> = self.pools.iter().map(address).collect::<Result<_, _>>()?;
+        Ok(Lease {
+            pod: pod.clone(),
+            sequence: self.next_sequence,
+            since: Timestamp::from_system(SystemTime::now()),
+            link,
+            // There is a range, so there is an address.
+            mac: spec.mac.unwrap_or_else(|| Mac::of(ips[0])),
+            ips,
+            ports: spec.ports.clone(),
+        })
+    }
+
+    fn write(&self, path: &Path, lease: &Lease) -> Result<(), NetworkError> {
+        let frame =
+            FORMAT.seal(lease).map_err(|source| NetworkError::NotALease { path: path.to_owned(), source })?;
+        let new = self.directory.join(NEW);
+        let written = || -> io::Result<()> {
+            let mut file =
+                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+            file.write_all(&frame)?;
+            file.sync_data()?;
+            faults::reach("lease-file-written");
+            fs::rename(&new, path)
+        };
+        written().map_err(|source| NetworkError::File { path: path.to_owned(), operation: "written", source })
+    }
+
+    /// Forgets the lease of a pod, and says whether there was one.
+    pub(crate) fn release(&mut self, pod: &SandboxId) -> Result<bool, NetworkError> {
+        let path = self.directory.join(pod.as_str());
+        let gone = match fs::remove_file(&path) {
+            Ok(()) => true,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(source) => return Err(NetworkError::File { path, operation: "removed", source }),
+        };
+        self.unreadable.remove(&path);
+        Ok(self.leases.remove(pod).is_some() || gone)
+    }
+}
+
+/// A repeated attach may ask for what the pod has, and for nothing else.
+fn same_request(lease: &Lease, spec: &AttachSpec) -> Result<(), NetworkError> {
+    let differs = |what| Err(NetworkError::Differs { pod: lease.pod.clone(), what });
+    if lease.ports != spec.ports {
+        return differs("ports");
+    }
+    if spec.mac.is_some_and(|mac| mac != lease.mac) {
+        return differs("Ethernet address");
+    }
+    if !spec.ips.iter().all(|ip| lease.ips.contains(ip)) {
+        return differs("addresses");
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<Lease, String> {
+    use std::io::Read;
+    let mut frame = Vec::new();
+    let limit = LEASE_LENGTH_MAX as u64 + 64;
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
+    file.and_then(|file| file.take(limit).read_to_end(&mut frame)).map_err(|error| error.to_string())?;
+    FORMAT.open(&frame).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests;

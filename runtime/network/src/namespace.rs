@@ -1,0 +1,53 @@
+//! Work inside of a pod's network namespace.
+//!
+//! Owns: how a socket of that namespace is come by. Never: moves a thread of a caller; the one that enters the namespace is
+//! made for it and ends.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::thread;
+
+use rustix::fs::fstat;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::error::NetworkError;
+
+/// Which namespace it is, however it was come by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NamespaceId {
+    device: u64,
+    inode: u64,
+}
+
+impl NamespaceId {
+    pub(crate) fn of(netns: BorrowedFd<'_>) -> Result<Self, NetworkError> {
+        let stat = fstat(netns).map_err(|errno| cannot("it is not an open file", errno.into()))?;
+        Ok(Self { device: stat.st_dev, inode: stat.st_ino })
+    }
+
+    /// That of this thread.
+    pub(crate) fn current() -> io::Result<Self> {
+        let stat = rustix::fs::stat("/proc/thread-self/ns/net")?;
+        Ok(Self { device: stat.st_dev, inode: stat.st_ino })
+    }
+}
+
+/// Runs `work` on a thread in the namespace.
+pub(crate) fn within<T: Send>(
+    netns: BorrowedFd<'_>,
+    work: impl FnOnce() -> Result<T, NetworkError> + Send,
+) -> Result<T, NetworkError> {
+    thread::scope(|scope| {
+        let entered = thread::Builder::new().name("pod-network".into()).spawn_scoped(scope, || {
+            move_into_link_name_space(netns, Some(LinkNameSpaceType::Network))
+                .map_err(|errno| cannot("it is not a network namespace that can be entered", errno.into()))?;
+            work()
+        });
+        let thread = entered.map_err(|error| cannot("no thread could be started to enter it", error))?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn cannot(reason: &str, source: io::Error) -> NetworkError {
+    NetworkError::Namespace { reason: reason.into(), source: Some(source) }
+}

@@ -1,0 +1,9 @@
+//! The network on a real kernel, in namespaces that the tests make.
+
+#[path = "../world/mod.rs"]
+mod world;
+
+mod ports;
+mod refusals;
+mod repetition;
+mod traffic;
