@@ -9,7 +9,6 @@ use serde_json::Value;
 
 /// Who may use whom, by package. Everything else of the workspace is off limits; dev-dependencies count too.
 const ALLOWED: [(&str, &[&str]); 17] = [
-const ALLOWED: [(&str, &[&str]); 17] = [
     ("mainstay-messages", &[]),
     ("mainstay-actors", &["mainstay-messages"]),
     ("mainstay-cgroups", &[]),
