@@ -12,8 +12,9 @@ use tokio::sync::watch;
 use super::state::{Pending, Read, Ring};
 use crate::ports::{EventPage, EventQuery, Store};
 
-/// Events that are kept in memory for subscribers that are not far behind.
-pub const RING_EVENTS: usize = 4_096;
+/// Events that are kept in memory for subscribers that are not far behind. More than a kibibyte each, they are much of what a
+/// daemon without pods holds; those who are further behind read the store.
+pub const RING_EVENTS: usize = 1_024;
 /// Events that a subscriber takes at once.
 pub const PAGE_EVENTS: usize = 256;
 
