@@ -20,7 +20,7 @@ use mainstay_messages::image::{PullActivity, PullProgress};
 use registry::Registry;
 
 /// Bytes of a file that takes a moment to fetch and unpack.
-const LARGE_BYTES: usize = 48 << 20;
+const LARGE_BYTES: usize = 16 << 20;
 
 /// Configuration without what the machine has set for its own registries.
 fn config(world: &World) -> Config {
