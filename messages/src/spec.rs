@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{ContainerId, Name};
+use crate::image::ImageId;
 use crate::process::Signal;
 
 mod check;
@@ -490,6 +491,14 @@ impl Rootfs {
         match self {
             Self::Host | Self::CopyOnWrite { .. } | Self::Image(_) | Self::Layers(_) => true,
             Self::Directory { .. } => false,
+        }
+    }
+
+    /// The image that it stands on, once the runtime has found it.
+    pub fn stands_on(&self) -> Option<&ImageId> {
+        match self {
+            Self::Layers(root) => Some(&root.image),
+            Self::Image(_) | Self::Host | Self::Directory { .. } | Self::CopyOnWrite { .. } => None,
         }
     }
 }

@@ -20,7 +20,7 @@ use mainstay_messages::image::{PullActivity, PullProgress};
 use registry::Registry;
 
 /// Bytes of a file that takes a moment to fetch and unpack.
-const LARGE_BYTES: usize = 48 << 20;
+const LARGE_BYTES: usize = 16 << 20;
 
 /// Configuration without what the machine has set for its own registries.
 fn config(world: &World) -> Config {
@@ -292,12 +292,17 @@ async fn a_pod_with_a_user_namespace_runs_an_image() {
     world.finish(runtime).await;
 }
 
-/// `mainstay run --embedded` with the configuration of a world.
+/// `mainstay run --embedded` with the configuration of a world, which lies in `config.toml`.
 fn embedded(world: &World, image: &str, script: &str) -> Command {
-    let file = world.path().join("config.toml");
-    fs::write(&file, config(world).to_string()).expect("written");
     let mut command = Command::new(world.program());
-    command.arg("--config").arg(file).args(["run", "--embedded", image, "sh", "-c", script]);
+    command.arg("--config").arg(world.path().join("config.toml")).args([
+        "run",
+        "--embedded",
+        image,
+        "sh",
+        "-c",
+        script,
+    ]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -308,6 +313,7 @@ fn embedded(world: &World, image: &str, script: &str) -> Command {
 async fn commands_without_a_daemon_share_images_that_outlive_them() {
     let world = world!();
     let Some(registry) = Registry::start() else { return };
+    fs::write(world.path().join("config.toml"), config(&world).to_string()).expect("written");
     let name = registry.make("alone", &[], &["--config.env=PATH=/bin"]);
     let before = registry.blobs_fetched();
     let runs: Vec<_> =

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use mainstay_messages::admin::{ContainerStats, LineEnd, LogRecord, Object, OutputStream, VersionInfo};
 use mainstay_messages::event::{Event, What};
-use mainstay_messages::image::{Image, ImageRun};
+use mainstay_messages::image::{Image, ImageId, ImageRun};
 use mainstay_messages::process::{ExitStatus, OomVerdict};
 use mainstay_messages::record::{Activity, ContainerSnapshot, ExecSnapshot, Paused, SandboxSnapshot};
 use mainstay_messages::spec::Resources;
@@ -50,6 +50,8 @@ pub struct ContainerView<'a> {
     name: &'a str,
     pod: &'a str,
     phase: &'a str,
+    /// The id of the image that it is made of.
+    image: Option<&'a ImageId>,
     command: &'a [String],
     pid: Option<u32>,
     created_at: String,
@@ -260,6 +262,7 @@ impl<'a> From<&'a ContainerSnapshot> for ContainerView<'a> {
             name: record.name().as_str(),
             pod: record.sandbox.as_str(),
             phase: record.phase.word(),
+            image: record.spec.rootfs.stands_on(),
             command: &record.spec.process.command,
             pid: record.process.as_ref().map(|process| process.pid),
             created_at: record.created_at.to_string(),

@@ -10,7 +10,6 @@ use std::time::Duration;
 use mainstay_actors::Directory;
 use mainstay_images::{Collected, Images, Partials};
 use mainstay_messages::image::{Damage, Image, ImageId, ImageName, Removed};
-use mainstay_messages::spec::Rootfs;
 use mainstay_messages::{Error, Result};
 use mainstay_oci_image::ImageConfig;
 use tokio::sync::Notify;
@@ -132,10 +131,8 @@ impl NodeImages {
         let holders = images.holders()?;
         self.pins.with(|pins| {
             let of_containers = self.directory.containers(None).into_iter();
-            let stood_on = of_containers.filter_map(|container| match &container.record.spec.rootfs {
-                Rootfs::Layers(root) => Some(root.image.clone()),
-                _ => None,
-            });
+            let stood_on =
+                of_containers.filter_map(|container| container.record.spec.rootfs.stands_on().cloned());
             let wanted: HashSet<ImageId> = pins.keys().cloned().chain(stood_on).collect();
             let stale = |holder: &&String| self.owner.is_stale(holder, &wanted, |path| path.exists());
             holders.iter().filter(stale).try_for_each(|holder| images.release(holder))

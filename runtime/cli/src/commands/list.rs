@@ -56,6 +56,7 @@ fn containers_table(containers: &[ContainerSnapshot], pods: &[SandboxSnapshot], 
         ("CONTAINER ID", Align::Left),
         ("NAME", Align::Left),
         ("POD", Align::Left),
+        ("IMAGE", Align::Left),
         ("COMMAND", Align::Left),
         ("CREATED", Align::Left),
         ("STATUS", Align::Left),
@@ -66,6 +67,7 @@ fn containers_table(containers: &[ContainerSnapshot], pods: &[SandboxSnapshot], 
             record.id.short().to_owned(),
             record.name().to_string(),
             (*names.get(&record.sandbox).unwrap_or(&record.sandbox.short())).to_owned(),
+            record.spec.rootfs.stands_on().map_or("-", |image| image.short()).to_owned(),
             shortened(&record.spec.process.command.join(" "), COMMAND_LENGTH_MAX),
             age(record.created_at, now),
             status(container, now),
@@ -128,7 +130,9 @@ fn pods_table(pods: &[SandboxSnapshot], containers: &[ContainerSnapshot], now: T
 
 #[cfg(test)]
 mod tests {
+    use mainstay_messages::image::ImageId;
     use mainstay_messages::record::{ContainerRecord, SandboxRecord};
+    use mainstay_messages::spec::{LayeredRoot, Rootfs};
     use mainstay_messages::{ContainerId, ContainerSpec, Exit, SandboxId, SandboxSpec};
 
     use super::*;
@@ -163,6 +167,8 @@ mod tests {
             container(0x22, "died", |record| {
                 record.phase = ContainerPhase::Exited;
                 record.exit = Some(oom);
+                let image = ImageId(format!("sha256:{}", "ab".repeat(32)));
+                record.spec.rootfs = Rootfs::Layers(LayeredRoot { image, layers: vec!["/l".into()] });
             }),
             container(0x33, "waits", |record| record.phase = ContainerPhase::Created),
         ]
@@ -172,10 +178,10 @@ mod tests {
     fn containers_as_people_see_them() {
         let shown = containers_table(&containers(), &[pod()], Timestamp(5 * MINUTE_NS));
         let expected = "\
-CONTAINER ID   NAME    POD   COMMAND         CREATED         STATUS
-111111111111   runs    web   sh -c sleep 1   5 minutes ago   running for 4 minutes
-222222222222   died    web   sh -c sleep 1   5 minutes ago   exited (137, out of memory) 1 minute ago
-333333333333   waits   web   sh -c sleep 1   5 minutes ago   created
+CONTAINER ID   NAME    POD   IMAGE          COMMAND         CREATED         STATUS
+111111111111   runs    web   -              sh -c sleep 1   5 minutes ago   running for 4 minutes
+222222222222   died    web   abababababab   sh -c sleep 1   5 minutes ago   exited (137, out of memory) 1 minute ago
+333333333333   waits   web   -              sh -c sleep 1   5 minutes ago   created
 ";
         assert_eq!(shown, expected);
     }

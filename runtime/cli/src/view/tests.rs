@@ -28,6 +28,7 @@ fn a_container_is_flat_and_its_times_are_readable() {
         "name": "web",
         "pod": "02".repeat(16),
         "phase": "exited",
+            "image": null,
         "command": ["sh", "-c", "true"],
         "pid": null,
         "created_at": "1970-01-01T00:00:00.000000000Z",
