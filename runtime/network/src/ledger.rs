@@ -13,28 +13,25 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, File, OpenOptions};
+use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use mainstay_messages::codec::Format;
 use mainstay_messages::{SandboxId, Timestamp};
-use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use crate::durable::{self, LOCK, NEW};
 use crate::error::NetworkError;
-use crate::faults;
 use crate::pool::Pool;
 use crate::spec::{AttachSpec, Mac, PortMapping};
 
 /// The largest lease, in bytes: more than one with all the ports that a pod may map.
 const LEASE_LENGTH_MAX: usize = 128 * 1024;
 const FORMAT: Format = Format { magic: *b"MNLS", version: 1, body_length_max: LEASE_LENGTH_MAX };
-const NEW: &str = ".new";
-const LOCK: &str = ".lock";
 
 /// What one pod has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,25 +85,8 @@ impl Ledger {
             let path = path.to_owned();
             move |source| NetworkError::File { path, operation, source }
         };
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory)
-            .map_err(fault(directory, "created"))?;
-        let lock = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(directory.join(LOCK))
-            .map_err(fault(&directory.join(LOCK), "opened"))?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(NetworkError::Locked { directory: directory.to_owned() });
-            }
-            Err(errno) => return Err(fault(&directory.join(LOCK), "locked")(errno.into())),
-        }
+        let lock = durable::claim(directory).map_err(fault(directory, "claimed"))?;
+        let lock = lock.ok_or_else(|| NetworkError::Locked { directory: directory.to_owned() })?;
         let mut ledger = Self {
             directory: directory.to_owned(),
             pools,
@@ -232,16 +212,8 @@ impl Ledger {
     fn write(&self, path: &Path, lease: &Lease) -> Result<(), NetworkError> {
         let frame =
             FORMAT.seal(lease).map_err(|source| NetworkError::NotALease { path: path.to_owned(), source })?;
-        let new = self.directory.join(NEW);
-        let written = || -> io::Result<()> {
-            let mut file =
-                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-            file.write_all(&frame)?;
-            file.sync_data()?;
-            faults::reach("lease-file-written");
-            fs::rename(&new, path)
-        };
-        written().map_err(|source| NetworkError::File { path: path.to_owned(), operation: "written", source })
+        let written = durable::write_whole(&self.directory, path, &frame);
+        written.map_err(|source| NetworkError::File { path: path.to_owned(), operation: "written", source })
     }
 
     /// Forgets the lease of a pod, and says whether there was one.

@@ -29,8 +29,12 @@
 //! | `expression` | what rules are made of |
 //! | `nft`, `conntrack`, `netfilter`, `link`, `netlink`, `sysctl`, `namespace` | the kernel's interfaces |
 //! | `name` | names of links |
+//! | `durable` | how files are written |
+//! | [`cni`] | the other kind of network: plugins that others wrote |
 
+pub mod cni;
 mod conntrack;
+mod durable;
 mod error;
 mod expression;
 #[doc(hidden)]

@@ -5,6 +5,8 @@
 //! A socket stays in the network namespace in which it was opened, whoever uses it.
 
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use netlink_packet_core::{
@@ -29,6 +31,31 @@ pub(crate) struct Netlink {
 impl std::fmt::Debug for Netlink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Netlink").field("sequence", &self.sequence).finish_non_exhaustive()
+    }
+}
+
+/// Several sockets of one kind, for callers at the same time: removing a link takes the kernel tens of milliseconds, of which it
+/// spends most waiting with no lock held.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    lanes: Vec<Mutex<Netlink>>,
+    next: AtomicUsize,
+}
+
+impl Lanes {
+    pub(crate) fn new(sockets: Vec<Netlink>) -> Self {
+        assert!(!sockets.is_empty(), "somebody waits for a lane");
+        Self { lanes: sockets.into_iter().map(Mutex::new).collect(), next: AtomicUsize::new(0) }
+    }
+
+    /// A socket that nobody uses; when all are in use, one of them in turn.
+    pub(crate) fn lane(&self) -> MutexGuard<'_, Netlink> {
+        let free = self.lanes.iter().find_map(|lane| lane.try_lock().ok());
+        free.unwrap_or_else(|| {
+            let next = self.next.fetch_add(1, Ordering::Relaxed) % self.lanes.len();
+            // A socket skips answers that are not its own, so one that a panic left is good.
+            self.lanes[next].lock().unwrap_or_else(PoisonError::into_inner)
+        })
     }
 }
 

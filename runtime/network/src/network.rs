@@ -22,13 +22,16 @@ use crate::host;
 use crate::ledger::{Lease, Ledger};
 use crate::name;
 use crate::namespace::NamespaceId;
-use crate::netlink::Netlink;
+use crate::netlink::{Lanes, Netlink};
 use crate::nft::Table;
 use crate::pod;
 use crate::pool::Pool;
 use crate::settings::Settings;
 use crate::spec::{AttachSpec, Attachment, POD_LINK, PodAddress};
 use crate::sysctl::{self, SysctlChange};
+
+/// Sockets for links, and with that how many pods' links are made or removed at once.
+const LANES: usize = 8;
 
 /// A network for pods. See the crate's page for what it makes.
 #[derive(Debug)]
@@ -38,7 +41,9 @@ pub struct Network {
     own_namespace: NamespaceId,
     changes: Vec<SysctlChange>,
     ledger: Mutex<Ledger>,
-    links: Mutex<Netlink>,
+    links: Lanes,
+    /// Held while the bridge is made anew.
+    mending: Mutex<()>,
     table: Mutex<Table>,
     flows: Mutex<Netlink>,
     /// Pods that a call is working on.
@@ -84,6 +89,10 @@ impl Network {
         host::table(&mut table, &settings)?;
         let changes = sysctl::prepare(&settings)?;
         host::gateways(&mut links, &bridge, &pools)?;
+        let mut lanes = vec![links];
+        for _ in 1..LANES {
+            lanes.push(pod::route_socket(&settings).trying(|| "open a netlink socket".into())?);
+        }
         Ok(Self {
             own_namespace: NamespaceId::current()
                 .trying(|| "name the network namespace of the host".into())?,
@@ -91,7 +100,8 @@ impl Network {
             pools,
             changes,
             ledger: Mutex::new(ledger),
-            links: Mutex::new(links),
+            links: Lanes::new(lanes),
+            mending: Mutex::new(()),
             table: Mutex::new(table),
             flows: Mutex::new(flows),
             busy: Mutex::new(BTreeSet::new()),
@@ -159,7 +169,7 @@ impl Network {
         }
         faults::reach("rules-gone");
         {
-            let mut links = locked(&self.links);
+            let mut links = self.links.lane();
             let bridge = host::own_bridge(&mut links, &self.settings)?.map(|bridge| bridge.index);
             match lease {
                 Some(lease) => pod::disconnect(&mut links, bridge, pod, [lease.link].into_iter())?,
@@ -189,7 +199,7 @@ impl Network {
     pub fn list(&self) -> Result<Holdings, NetworkError> {
         // The kernel first: what is made meanwhile has a lease by the time that leases are read.
         let (links, rules) = {
-            let mut netlink = locked(&self.links);
+            let mut netlink = self.links.lane();
             let bridge = host::own_bridge(&mut netlink, &self.settings)?;
             (holdings::links(&mut netlink, bridge.as_ref())?, holdings::rules(&mut locked(&self.table))?)
         };
@@ -203,7 +213,7 @@ impl Network {
         let Some(lease) = locked(&self.ledger).get(pod).cloned() else {
             return Ok(vec![Fault::NoLease]);
         };
-        let mut netlink = locked(&self.links);
+        let mut netlink = self.links.lane();
         let bridge = host::own_bridge(&mut netlink, &self.settings)?;
         let found = holdings::rules(&mut locked(&self.table))?;
         holdings::faults(&mut netlink, bridge.as_ref(), &lease, &found)
@@ -231,7 +241,7 @@ impl Network {
                 return Err(NetworkError::InUse { count: ledger.leases().count(), first: first.pod.clone() });
             }
         }
-        host::remove(&mut locked(&self.links), &mut locked(&self.table), &self.settings)
+        host::remove(&mut self.links.lane(), &mut locked(&self.table), &self.settings)
     }
 
     fn turn<'a>(&'a self, pod: &'a SandboxId) -> Result<Turn<'a>, NetworkError> {
@@ -244,16 +254,15 @@ impl Network {
     /// The bridge; made anew when someone has removed it. Its switches went with it, and the threads that could set them may
     /// be anywhere, so that is a matter for opening the network again.
     fn bridge(&self) -> Result<crate::link::Link, NetworkError> {
-        let mut links = locked(&self.links);
-        match host::own_bridge(&mut links, &self.settings)? {
-            Some(bridge) => Ok(bridge),
-            None => {
-                tracing::warn!(bridge = self.settings.bridge, "the bridge is gone and is made anew");
-                let bridge = host::bridge(&mut links, &self.settings, &self.pools)?;
-                host::gateways(&mut links, &bridge, &self.pools)?;
-                Ok(bridge)
-            }
+        let mut links = self.links.lane();
+        if let Some(bridge) = host::own_bridge(&mut links, &self.settings)? {
+            return Ok(bridge);
         }
+        let _mending = locked(&self.mending);
+        tracing::warn!(bridge = self.settings.bridge, "the bridge is gone and is made anew");
+        let bridge = host::bridge(&mut links, &self.settings, &self.pools)?;
+        host::gateways(&mut links, &bridge, &self.pools)?;
+        Ok(bridge)
     }
 
     fn open_ports(&self, lease: &Lease) -> Result<(), NetworkError> {

@@ -4,7 +4,6 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::Mutex;
 
 use ipnet::IpNet;
 use mainstay_messages::SandboxId;
@@ -15,8 +14,7 @@ use crate::faults;
 use crate::ledger::Lease;
 use crate::link::{self, Link};
 use crate::namespace::within;
-use crate::netlink::Netlink;
-use crate::network::locked;
+use crate::netlink::{Lanes, Netlink};
 use crate::nft::{Change, Table};
 use crate::rules;
 use crate::settings::Settings;
@@ -40,7 +38,7 @@ pub(crate) fn is_of_pod(link: &Link, pod: &SandboxId, bridge: Option<u32>) -> bo
 
 /// Makes the link and sets up its end in the pod.
 pub(crate) fn connect(
-    host: &Mutex<Netlink>,
+    host: &Lanes,
     settings: &Settings,
     bridge: &Link,
     netns: BorrowedFd<'_>,
@@ -48,7 +46,7 @@ pub(crate) fn connect(
     addresses: &[PodAddress],
 ) -> Result<(), NetworkError> {
     let mut inside = within(netns, || route_socket(settings).trying(|| "open a socket in the pod".into()))?;
-    pair(&mut locked(host), &mut inside, settings, bridge, netns, lease)?;
+    pair(&mut host.lane(), &mut inside, settings, bridge, netns, lease)?;
     faults::reach("port-set");
     configure(&mut inside, addresses)?;
     faults::reach("pod-configured");

@@ -7,9 +7,14 @@
 
 mod world;
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Command, ExitStatus};
+use std::time::Duration;
 
+use mainstay_network::cni::{Cni, CniError, CniRequest, CniResult, CniSettings};
 use mainstay_network::faults::{KILL_AT, PLACES};
 use mainstay_network::{AttachSpec, Network, Protocol, Settings};
 
@@ -20,11 +25,69 @@ const CHILD: &str = "NETWORK_CRASH_CHILD";
 /// Set in the child: the directory of the leases.
 const LEASES: &str = "NETWORK_CRASH_LEASES";
 
+/// Set in the child: the directory of a CNI list and its plugin.
+const PLUGINS: &str = "NETWORK_CRASH_PLUGINS";
+
 fn main() {
-    match std::env::var(CHILD) {
-        Ok(netns) => child(&netns),
-        Err(_) => parent(),
+    match (std::env::var(CHILD), std::env::var(PLUGINS)) {
+        (Ok(netns), _) => child(&netns),
+        (_, Ok(directory)) => drop(attach_by_plugin(&open_plugins(directory.as_ref()))),
+        _ => {
+            parent();
+            killed_while_a_plugin_runs();
+        }
     }
+}
+
+fn open_plugins(directory: &Path) -> Cni {
+    let path = |name: &str| directory.join(name);
+    let settings = CniSettings {
+        conf_dir: path("conf"),
+        plugin_dirs: vec![path("bin")],
+        directory: path("records"),
+        timeout: Duration::from_millis(world::PATIENCE_MS),
+    };
+    Cni::open(settings).expect("opens")
+}
+
+fn attach_by_plugin(cni: &Cni) -> Result<CniResult, CniError> {
+    cni.attach(&pod("one"), Path::new("/proc/self/ns/nothing"), &CniRequest::default())
+}
+
+/// The plugin has made something, and the daemon dies before it hears of it. The record was there before, so that DEL
+/// is run by the next one; and ADD is not, on top of what there is.
+fn killed_while_a_plugin_runs() {
+    let bench = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| bench.path().join(name);
+    fs::create_dir(path("conf")).expect("made");
+    fs::create_dir(path("bin")).expect("made");
+    let list = r#"{"cniVersion": "1.0.0", "name": "test", "plugins": [{"type": "slow"}]}"#;
+    fs::write(path("conf/10-test.conflist"), list).expect("written");
+    // ADD ends when it is allowed to, so that no process outlives the test.
+    let script = format!(
+        "#!/bin/sh\ncd {}\nif [ $CNI_COMMAND = ADD ]; then mkdir made; while [ ! -e go ]; do sleep 0.01; done; touch over\n\
+         else rmdir made; fi\necho '{{}}'\n",
+        bench.path().display()
+    );
+    fs::write(path("bin/slow"), script).expect("written");
+    fs::set_permissions(path("bin/slow"), fs::Permissions::from_mode(0o755)).expect("set");
+    let mut child = Command::new(std::env::current_exe().expect("known"))
+        .env(PLUGINS, bench.path())
+        .spawn()
+        .expect("started");
+    world::until("the plugin runs", || path("made").exists());
+    child.kill().expect("killed");
+    child.wait().expect("reaped");
+    fs::write(path("go"), "").expect("written");
+    world::until("the plugin has ended", || path("over").exists());
+    let cni = open_plugins(bench.path());
+    assert_eq!(cni.list().len(), 1, "the record was there before the plugin ran");
+    assert!(matches!(attach_by_plugin(&cni), Err(CniError::Unfinished { .. })));
+    cni.detach(&pod("one")).expect("detached");
+    assert!(!path("made").exists() && cni.list().is_empty());
+    attach_by_plugin(&cni).expect("it can begin anew");
+    cni.detach(&pod("one")).expect("detached");
+    println!("killed while a plugin ran: nothing is left");
 }
 
 fn settings(directory: &str) -> Settings {

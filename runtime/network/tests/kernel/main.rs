@@ -3,6 +3,7 @@
 #[path = "../world/mod.rs"]
 mod world;
 
+mod cni;
 mod ports;
 mod refusals;
 mod repetition;

@@ -59,7 +59,7 @@ fn a_restart_changes_nothing() {
     let _server = inside.serve("[::]:80");
     let lease = world.directory.path().join("leases/one");
     let bytes = std::fs::read(&lease).expect("readable");
-    let pod_before = inside.ip("addr");
+    let pod_before = inside.ip("-o addr show scope global");
     drop(network);
     let port = format!("{HOST_V4}:8080");
     assert!(world.outside.call(&port).is_some(), "without a daemon");
@@ -67,7 +67,7 @@ fn a_restart_changes_nothing() {
     assert!(network.sysctl_changes().is_empty(), "{:?}", network.sysctl_changes());
     assert!(world.outside.call(&port).is_some());
     assert_eq!(std::fs::read(&lease).expect("readable"), bytes);
-    assert_eq!(inside.ip("addr"), pod_before);
+    assert_eq!(inside.ip("-o addr show scope global"), pod_before);
     assert_eq!(network.attached(&pod("one")), Some(attachment));
     assert_eq!(network.check(&pod("one")).expect("checked"), []);
 }

@@ -1,0 +1,307 @@
+//! Pod networks by CNI plugins, for those who configure them (specification 0.4.0 to 1.1.0).
+//!
+//! [`Cni`] runs the plugins of the first list of a directory. It owns the records: which pod was given to which list, with
+//! which arguments, and what came of it. A record is written before the first ADD and removed after every DEL has worked, and
+//! DEL runs the list that ADD ran, whatever has become of the file. It never decides when to ask again: its caller does, for
+//! as long as there is a record.
+//!
+//! ```text
+//!            ADD begins           ADD worked
+//!   (none) ──────────► intended ────────────► attached ──┐
+//!                         │  ADD failed: stays           │ DEL, each plugin once per try, last one first
+//!                         └───────────────┬──────────────┘
+//!                                         ▼
+//!                     every DEL worked? ── no: record stays, error names the plugin
+//!                                         └ yes: (none)
+//! ```
+//!
+//! A record is a sealed frame (see `mainstay_messages::codec`), magic `MNCN`, version 1, in a file named like the pod. Calls
+//! block until the plugins have ended or were killed at their deadline. Plugins run in the network namespace of the caller.
+
+mod config;
+mod error;
+mod plugin;
+mod record;
+mod result;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use mainstay_messages::{SandboxId, Timestamp};
+use serde_json::{Value, json};
+
+use self::config::NetworkList;
+pub use self::config::{CONFIG_LENGTH_MAX, VERSIONS};
+pub use self::error::CniError;
+use self::plugin::Call;
+pub use self::plugin::OUTPUT_LENGTH_MAX;
+pub use self::record::CniRecord;
+use self::record::Records;
+pub use self::result::{CniAddress, CniResult};
+use crate::spec::{POD_LINK, PortMapping};
+
+/// How long one plugin may run unless a setting says otherwise, in milliseconds.
+pub const PLUGIN_TIMEOUT_DEFAULT_MS: u64 = 60_000;
+
+/// Where things are.
+#[derive(Clone, Debug)]
+pub struct CniSettings {
+    /// The directory of the configuration, usually `/etc/cni/net.d`. It is read anew for each pod.
+    pub conf_dir: PathBuf,
+    /// The directories of the plugins, usually `/opt/cni/bin` or `/usr/lib/cni`.
+    pub plugin_dirs: Vec<PathBuf>,
+    /// The directory of the records.
+    pub directory: PathBuf,
+    /// How long one plugin may run.
+    pub timeout: Duration,
+}
+
+/// What a pod asks for. Each goes to the plugins that say they can do it.
+#[derive(Clone, Debug, Default)]
+pub struct CniRequest {
+    /// Ports of the host that lead to the pod (capability `portMappings`).
+    pub ports: Vec<PortMapping>,
+    /// Other capabilities by name: `bandwidth`, `ips`, `mac`, `dns` and what else plugins know.
+    pub capabilities: serde_json::Map<String, Value>,
+    /// Arguments for `CNI_ARGS`, such as `K8S_POD_NAME`.
+    pub args: Vec<(String, String)>,
+}
+
+/// Runs plugins and keeps the records.
+#[derive(Debug)]
+pub struct Cni {
+    settings: CniSettings,
+    records: Mutex<Records>,
+    busy: Mutex<BTreeSet<SandboxId>>,
+}
+
+/// Keeps every other call from a pod until it is dropped.
+struct Turn<'a> {
+    cni: &'a Cni,
+    pod: &'a SandboxId,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.cni.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(self.pod);
+    }
+}
+
+impl Cni {
+    /// Reads the records. Runs nothing.
+    pub fn open(settings: CniSettings) -> Result<Self, CniError> {
+        let records = Records::open(&settings.directory)?;
+        Ok(Self { settings, records: Mutex::new(records), busy: Mutex::new(BTreeSet::new()) })
+    }
+
+    /// Runs ADD of each plugin. A pod that is attached is not given to the plugins again: they need not bear it. One whose ADD
+    /// did not come to its end has to be detached first.
+    pub fn attach(&self, pod: &SandboxId, netns: &Path, request: &CniRequest) -> Result<CniResult, CniError> {
+        let _turn = self.turn(pod)?;
+        if self.records().damaged().contains(pod) {
+            return Err(CniError::Damaged { pod: pod.clone() });
+        }
+        if let Some(record) = self.record(pod) {
+            let unfinished = || CniError::Unfinished { pod: pod.clone(), since: record.since };
+            return CniResult::read(&record.network, record.result.as_deref().ok_or_else(unfinished)?);
+        }
+        let list = NetworkList::load(&self.settings.conf_dir)?;
+        let args = request.args.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>();
+        let mut record = CniRecord {
+            pod: pod.clone(),
+            since: Timestamp::from_system(SystemTime::now()),
+            network: list.name.clone(),
+            list: list.text.clone(),
+            netns: netns.to_string_lossy().into_owned(),
+            capabilities: Value::Object(capabilities(request)).to_string(),
+            args: args.join(";"),
+            result: None,
+        };
+        self.keep(&record)?;
+        let mut previous = None;
+        for index in 0..list.plugins.len() {
+            let answer = self.run(&list, index, &record, "ADD", previous.as_ref())?;
+            previous = Some(answer);
+        }
+        let result = previous.unwrap_or(Value::Null).to_string();
+        let read = CniResult::read(&list.name, &result)?;
+        record.result = Some(result);
+        self.keep(&record)?;
+        Ok(read)
+    }
+
+    /// Runs DEL of each plugin, the last one first, and forgets the pod when all have worked. A plugin that fails does not keep
+    /// the others from being run. Fine for a pod that is not known. The namespace may be gone.
+    pub fn detach(&self, pod: &SandboxId) -> Result<(), CniError> {
+        let _turn = self.turn(pod)?;
+        let Some(mut record) =
+            self.record(pod).map_or_else(|| self.substitute(pod), |record| Ok(Some(record)))?
+        else {
+            return Ok(());
+        };
+        // The specification's way to say that the namespace is gone.
+        if !is_namespace(Path::new(&record.netns)) {
+            record.netns.clear();
+        }
+        let list = NetworkList::parse(&record.list, Path::new("the record of the pod"))?;
+        let previous = record.result.as_deref().and_then(|text| serde_json::from_str(text).ok());
+        let mut failure = None;
+        for index in (0..list.plugins.len()).rev() {
+            if let Err(error) = self.run(&list, index, &record, "DEL", previous.as_ref()) {
+                tracing::warn!(%pod, %error, "a plugin did not take back what it made");
+                failure.get_or_insert(error);
+            }
+        }
+        failure.map_or(Ok(()), Err)?;
+        self.records().release(pod)
+    }
+
+    /// Runs CHECK of each plugin.
+    pub fn check(&self, pod: &SandboxId) -> Result<(), CniError> {
+        let _turn = self.turn(pod)?;
+        let record = self.record(pod).ok_or_else(|| CniError::Unknown { pod: pod.clone() })?;
+        let list = NetworkList::parse(&record.list, Path::new("the record of the pod"))?;
+        if list.is_check_disabled {
+            return Ok(());
+        }
+        let previous = record.result.as_deref().and_then(|text| serde_json::from_str(text).ok());
+        (0..list.plugins.len())
+            .try_for_each(|index| self.run(&list, index, &record, "CHECK", previous.as_ref()).map(drop))
+    }
+
+    /// Whether a pod could be attached now: there is a list, its plugins are there, and, from version 1.1.0 on, they say so.
+    pub fn status(&self) -> Result<(), CniError> {
+        let list = NetworkList::load(&self.settings.conf_dir)?;
+        for index in 0..list.plugins.len() {
+            plugin::find(&self.settings.plugin_dirs, list.kind(index))?;
+            if list.has_status_and_gc() {
+                self.call(&list, index, "STATUS", &Value::Null, None, &[])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells plugins, from version 1.1.0 on, which pods there are, so that they take back what they have for others.
+    pub fn collect_garbage(&self) -> Result<(), CniError> {
+        let list = NetworkList::load(&self.settings.conf_dir)?;
+        if !list.has_status_and_gc() || list.is_gc_disabled {
+            return Ok(());
+        }
+        let valid: Vec<_> = self
+            .list()
+            .iter()
+            .filter(|record| record.network == list.name)
+            .map(|record| json!({ "containerID": record.pod.as_str(), "ifname": POD_LINK }))
+            .collect();
+        let extra = json!({ "cni.dev/valid-attachments": valid });
+        (0..list.plugins.len())
+            .try_for_each(|index| self.call(&list, index, "GC", &extra, None, &[]).map(drop))
+    }
+
+    /// Pods whose records cannot be read. Detaching one runs DEL of the list that there is now.
+    pub fn damaged(&self) -> Vec<SandboxId> {
+        self.records().damaged().iter().cloned().collect()
+    }
+
+    /// All records: pods that plugins may have something for.
+    pub fn list(&self) -> Vec<CniRecord> {
+        self.records().all().cloned().collect()
+    }
+
+    fn run(
+        &self,
+        list: &NetworkList,
+        index: usize,
+        record: &CniRecord,
+        command: &'static str,
+        previous: Option<&Value>,
+    ) -> Result<Value, CniError> {
+        let capabilities: Value = serde_json::from_str(&record.capabilities).unwrap_or_default();
+        let extra = list.runtime_config(index, &capabilities);
+        let environment = [
+            ("CNI_CONTAINERID", record.pod.as_str()),
+            ("CNI_NETNS", &record.netns),
+            ("CNI_IFNAME", POD_LINK),
+            ("CNI_ARGS", &record.args),
+        ];
+        self.call(list, index, command, &extra, previous, &environment)
+    }
+
+    fn call(
+        &self,
+        list: &NetworkList,
+        index: usize,
+        command: &'static str,
+        extra: &Value,
+        previous: Option<&Value>,
+        environment: &[(&str, &str)],
+    ) -> Result<Value, CniError> {
+        let program = plugin::find(&self.settings.plugin_dirs, list.kind(index))?;
+        let input = list.input(index, extra, previous);
+        let directories = &self.settings.plugin_dirs;
+        let call =
+            Call { program: &program, command, directories, environment, timeout: self.settings.timeout };
+        call.run(&input.to_string())
+    }
+
+    /// A record in place of a damaged one: plugins know their pods by the id.
+    fn substitute(&self, pod: &SandboxId) -> Result<Option<CniRecord>, CniError> {
+        if !self.records().damaged().contains(pod) {
+            return Ok(None);
+        }
+        let list = NetworkList::load(&self.settings.conf_dir)?;
+        Ok(Some(CniRecord {
+            pod: pod.clone(),
+            since: Timestamp::from_system(SystemTime::now()),
+            network: list.name,
+            list: list.text,
+            netns: String::new(),
+            capabilities: "{}".into(),
+            args: String::new(),
+            result: None,
+        }))
+    }
+
+    fn turn<'a>(&'a self, pod: &'a SandboxId) -> Result<Turn<'a>, CniError> {
+        match self.busy.lock().unwrap_or_else(PoisonError::into_inner).insert(pod.clone()) {
+            true => Ok(Turn { cni: self, pod }),
+            false => Err(CniError::Busy { pod: pod.clone() }),
+        }
+    }
+
+    fn records(&self) -> std::sync::MutexGuard<'_, Records> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn record(&self, pod: &SandboxId) -> Option<CniRecord> {
+        self.records().get(pod).cloned()
+    }
+
+    fn keep(&self, record: &CniRecord) -> Result<(), CniError> {
+        self.records().keep(record)
+    }
+}
+
+/// Whether a path leads to a namespace. Where one was pinned, an empty file may be left.
+fn is_namespace(path: &Path) -> bool {
+    const NSFS_MAGIC: u64 = 0x6e73_6673;
+    rustix::fs::statfs(path).is_ok_and(|stat| stat.f_type as u64 == NSFS_MAGIC)
+}
+
+fn capabilities(request: &CniRequest) -> serde_json::Map<String, Value> {
+    let mut capabilities = request.capabilities.clone();
+    if !request.ports.is_empty() {
+        let mapping = |port: &PortMapping| {
+            json!({
+                "hostPort": port.host_port,
+                "containerPort": port.pod_port,
+                "protocol": port.protocol.to_string(),
+                "hostIP": port.host_ip.map(|ip| ip.to_string()).unwrap_or_default(),
+            })
+        };
+        capabilities.insert("portMappings".into(), request.ports.iter().map(mapping).collect());
+    }
+    capabilities
+}
