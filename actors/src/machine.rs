@@ -26,7 +26,7 @@ use mainstay_messages::{Error, Timestamp};
 use crate::call::CallId;
 
 pub use driver::{COMMIT_TIMEOUT_MS, WRITE_RETRY_MAX_MS, WRITE_RETRY_MS};
-pub(crate) use driver::{Driver, Shell, Wrote, feed, still_unrecorded, unrecorded};
+pub(crate) use driver::{Driver, Shell, Wrote, feed, unrecorded};
 
 /// The time, as a decision needs it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -15,14 +15,14 @@ mod vocabulary;
 use std::sync::Arc;
 
 use mainstay_messages::error::Kind;
-use mainstay_messages::journal::Change;
+use mainstay_messages::journal::{Change, Commit};
 use mainstay_messages::process::UnknownReason;
 use mainstay_messages::record::{Activity, ContainerPhase, ContainerRecord, ContainerSnapshot};
 use mainstay_messages::spec::WindowSize;
 use mainstay_messages::{ContainerId, Error, ExecId, Exit, ExitStatus, Signal, Timestamp};
 
 use crate::call::CallId;
-use crate::machine::{Durability, Machine, Now, Outcome, Plan, still_unrecorded};
+use crate::machine::{Durability, Machine, Now, Outcome, Plan, Write};
 
 pub use adoption::ADOPTED_GONE_WAIT_MS;
 pub use change::{CHANGE_RETRY_MAX_MS, CHANGE_RETRY_MS};
@@ -239,7 +239,13 @@ impl State {
     fn decide_deleted(&self, input: Input) -> Outcome<Self> {
         match input {
             Input::Remove { call, .. } if self.durability == Durability::Behind => {
-                Outcome::Deny { call, error: still_unrecorded() }
+                // Written now, and answered with what comes of that: there may be room again.
+                let effects = vec![Effect::Retire { calls: vec![call], failed: None }];
+                Outcome::Accept(Plan {
+                    next: None,
+                    write: Some(Write::GoOn { commit: Commit::default() }),
+                    effects,
+                })
             }
             Input::Stop { call, .. }
             | Input::Remove { call, .. }

@@ -39,14 +39,6 @@ pub(crate) fn unrecorded(error: &Error) -> Error {
     }
 }
 
-/// The same for whoever asks for it later. They do not wait: the store may take it only when somebody makes room.
-pub(crate) fn still_unrecorded() -> Error {
-    unrecorded(&Error::unavailable(
-        "the store",
-        "it does not take the change, which is written again and again",
-    ))
-}
-
 /// An actor around a machine.
 pub(crate) trait Shell: Actor<Context = Context<Self>> {
     /// Its machine.

@@ -14,14 +14,14 @@ use std::sync::Arc;
 
 use mainstay_messages::error::Kind;
 use mainstay_messages::event::What;
-use mainstay_messages::journal::Change;
+use mainstay_messages::journal::{Change, Commit};
 use mainstay_messages::record::{Activity, SandboxPhase, SandboxRecord, SandboxSnapshot, ShimRecord};
 use mainstay_messages::spec::SandboxSpec;
 use mainstay_messages::supervisor::Adopted;
 use mainstay_messages::{ContainerId, Error, Result, Timestamp};
 
 use crate::call::CallId;
-use crate::machine::{Durability, Machine, Now, Outcome, Plan, still_unrecorded};
+use crate::machine::{Durability, Machine, Now, Outcome, Plan, Write};
 
 pub use adoption::{ADOPT_RETRY_MAX_MS, ADOPT_RETRY_MS, HowDown};
 pub use teardown::{TEARDOWN_RETRY_MAX_MS, TEARDOWN_RETRY_MS};
@@ -338,7 +338,14 @@ impl State {
     fn decide_deleted(&self, input: Input, now: Now) -> Outcome<Self> {
         match input {
             Input::Remove { call } if self.durability == Durability::Behind => {
-                Outcome::Deny { call, error: still_unrecorded() }
+                // Written now, and answered with what comes of that: there may be room again.
+                let effects =
+                    vec![Effect::Retire { runners: Vec::new(), failure: None, content: vec![call] }];
+                Outcome::Accept(Plan {
+                    next: None,
+                    write: Some(Write::GoOn { commit: Commit::default() }),
+                    effects,
+                })
             }
             Input::Stop { call, .. } | Input::Remove { call } => {
                 Outcome::Ignore { call: Some(call), why: "already gone" }
