@@ -370,3 +370,21 @@ async fn an_image_without_layers_has_an_empty_root() {
     assert_eq!(output(&runtime, &container).await, "runs\n");
     world.finish(runtime).await;
 }
+
+/// The lease of an image is written before the record that needs it. A crash, or a refusal, between the two must not keep
+/// layers for ever.
+#[tokio::test]
+async fn a_lease_that_no_record_followed_keeps_nothing() {
+    let world = world!();
+    let Some(registry) = Registry::start() else { return };
+    let name = registry.make("refused", &[], &["--config.cmd=sh"]);
+    let runtime = start(&world).await;
+    pull(&runtime, &name).await;
+    let pod = runtime.pod("p").await;
+    runtime.remove_sandbox(&pod).await.expect("removed");
+    runtime.create_container(&pod, spec("c", &name, &[])).await.expect_err("the pod is gone");
+    runtime.remove_image(&named(&name)).await.expect("removed");
+    runtime.collect_images().await.expect("collected");
+    assert_eq!(layers(&runtime), Vec::<PathBuf>::new());
+    world.finish(runtime).await;
+}
