@@ -3,6 +3,7 @@
 //! Owns: how a socket of that namespace is come by. Never: moves a thread of a caller; the one that enters the namespace is
 //! made for it and ends.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::thread;
@@ -24,12 +25,11 @@ impl NamespaceId {
         let stat = fstat(netns).map_err(|errno| cannot("it is not an open file", errno.into()))?;
         Ok(Self { device: stat.st_dev, inode: stat.st_ino })
     }
+}
 
-    /// That of this thread.
-    pub(crate) fn current() -> io::Result<Self> {
-        let stat = rustix::fs::stat("/proc/thread-self/ns/net")?;
-        Ok(Self { device: stat.st_dev, inode: stat.st_ino })
-    }
+/// The namespace of this thread.
+pub(crate) fn current() -> io::Result<File> {
+    File::open("/proc/thread-self/ns/net")
 }
 
 /// Runs `work` on a thread in the namespace.

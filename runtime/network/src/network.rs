@@ -8,7 +8,8 @@
 //! ```
 
 use std::collections::BTreeSet;
-use std::os::fd::BorrowedFd;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ipnet::IpNet;
@@ -21,7 +22,7 @@ use crate::holdings::{self, Fault, Holdings};
 use crate::host;
 use crate::ledger::{Lease, Ledger};
 use crate::name;
-use crate::namespace::NamespaceId;
+use crate::namespace::{self, NamespaceId, within};
 use crate::netlink::{Lanes, Netlink};
 use crate::nft::Table;
 use crate::pod;
@@ -38,7 +39,7 @@ const LANES: usize = 8;
 pub struct Network {
     settings: Settings,
     pools: Vec<Pool>,
-    own_namespace: NamespaceId,
+    host: File,
     changes: Vec<SysctlChange>,
     ledger: Mutex<Ledger>,
     links: Lanes,
@@ -89,13 +90,13 @@ impl Network {
         host::table(&mut table, &settings)?;
         let changes = sysctl::prepare(&settings)?;
         host::gateways(&mut links, &bridge, &pools)?;
+        let host = namespace::current().trying(|| "open the network namespace of the host".into())?;
         let mut lanes = vec![links];
         for _ in 1..LANES {
             lanes.push(pod::route_socket(&settings).trying(|| "open a netlink socket".into())?);
         }
         Ok(Self {
-            own_namespace: NamespaceId::current()
-                .trying(|| "name the network namespace of the host".into())?,
+            host,
             settings,
             pools,
             changes,
@@ -129,7 +130,7 @@ impl Network {
     ) -> Result<Attachment, NetworkError> {
         let ranges: Vec<_> = self.pools.iter().map(|pool| pool.range).collect();
         spec.check(&ranges)?;
-        if NamespaceId::of(netns)? == self.own_namespace {
+        if NamespaceId::of(netns)? == NamespaceId::of(self.host.as_fd())? {
             let reason = "it is the host's own; give the pod a network namespace of its own".into();
             return Err(NetworkError::Namespace { reason, source: None });
         }
@@ -251,8 +252,7 @@ impl Network {
         }
     }
 
-    /// The bridge; made anew when someone has removed it. Its switches went with it, and the threads that could set them may
-    /// be anywhere, so that is a matter for opening the network again.
+    /// The bridge; made anew when someone has removed it, with the switches that went with it.
     fn bridge(&self) -> Result<crate::link::Link, NetworkError> {
         let mut links = self.links.lane();
         if let Some(bridge) = host::own_bridge(&mut links, &self.settings)? {
@@ -261,6 +261,7 @@ impl Network {
         let _mending = locked(&self.mending);
         tracing::warn!(bridge = self.settings.bridge, "the bridge is gone and is made anew");
         let bridge = host::bridge(&mut links, &self.settings, &self.pools)?;
+        within(self.host.as_fd(), || sysctl::prepare(&self.settings))?;
         host::gateways(&mut links, &bridge, &self.pools)?;
         Ok(bridge)
     }

@@ -1,8 +1,8 @@
 //! Plugins: those of Debian, and fakes that fail, hang and flood.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use mainstay_network::Protocol;
@@ -42,9 +42,12 @@ impl Bench {
             "#!/bin/sh\ndir={directory}\ncat > $dir/{name}.$CNI_COMMAND.input\n\
              echo \"{name} $CNI_COMMAND netns=$CNI_NETNS\" >> $dir/log\n{body}\n"
         );
+        // Another process writes it: a descriptor of this one could be with a child of another test, and a program that
+        // somebody has open to write cannot be run.
+        let write = r#"printf %s "$1" > "$2.new" && chmod 755 "$2.new" && mv "$2.new" "$2""#;
         let path = self.path(&format!("bin/{name}"));
-        fs::write(&path, script).expect("written");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("set");
+        let status = Command::new("sh").args(["-c", write, "sh", &script]).arg(path).status();
+        assert!(status.expect("sh runs").success());
     }
 
     fn open_with(&self, timeout_ms: u64) -> Cni {

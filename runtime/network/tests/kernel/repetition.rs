@@ -89,6 +89,7 @@ fn what_was_taken_away_is_seen_and_mended() {
     assert_eq!(faults(), []);
     let _server = inside.serve("[::]:80");
     assert!(world.outside.call(&format!("{HOST_V4}:8080")).is_some());
+    assert!(world.host.call("127.0.0.1:8080").is_some(), "the switches of the bridge are back");
     assert_eq!(network.check(&pod("two")).expect("checked"), [Fault::NoLease]);
 }
 
