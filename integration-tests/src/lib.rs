@@ -13,7 +13,7 @@ mod world;
 
 pub use daemon::Daemon;
 pub use disk::Disk;
-pub use world::{Shorthand, World, script_spec};
+pub use world::{Shorthand, World, run, says, script_spec, waiting};
 
 /// A world for this test, or an early return that says why there is none.
 #[macro_export]

@@ -201,3 +201,23 @@ impl Shorthand for Runtime {
 pub fn script_spec(name: &str, script: &str) -> ContainerSpec {
     ContainerSpec::new(name.parse().expect("a good name"), ["sh", "-c", script])
 }
+
+/// A container that waits to be asked.
+pub fn waiting(name: &str, change: impl FnOnce(&mut ContainerSpec)) -> ContainerSpec {
+    let mut spec = script_spec(name, "exec sleep 1000");
+    change(&mut spec);
+    spec
+}
+
+/// Makes a container and starts it, if both can be done.
+pub async fn run(runtime: &Runtime, pod: &SandboxId, spec: ContainerSpec) -> mainstay::Result<ContainerId> {
+    let container = wait::finish("a container is created", runtime.create_container(pod, spec)).await?;
+    wait::finish("a container starts", runtime.start_container(&container)).await?;
+    Ok(container)
+}
+
+/// What a script in a container prints, both streams together.
+pub async fn says(runtime: &Runtime, container: &ContainerId, script: &str) -> String {
+    let output = runtime.sh(container, &format!("{{ {script}; }} 2>&1")).await;
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}

@@ -5,33 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use mainstay::{
-    Access, BlockDeviceLimit, ContainerId, ContainerPid, ContainerSpec, Device, DeviceKind, DeviceRule,
-    Error, HostEntry, HugepageLimit, Mount, Network, Paused, Privilege, Propagation, Resources, Runtime,
-    SandboxId, SandboxSpec, Seccomp, Shutdown, Signal, StopOptions, SupplementaryGroups, UNLIMITED,
+    Access, BlockDeviceLimit, ContainerId, ContainerPid, Device, DeviceKind, DeviceRule, Error, HostEntry,
+    HugepageLimit, Mount, Network, Paused, Privilege, Propagation, Resources, SandboxId, SandboxSpec,
+    Seccomp, Shutdown, Signal, StopOptions, SupplementaryGroups, UNLIMITED,
 };
 use mainstay_integration_tests::ledger::cgroup_tops;
-use mainstay_integration_tests::{Shorthand, World, script_spec, wait, world};
+use mainstay_integration_tests::{Shorthand, World, run, says, script_spec, wait, waiting, world};
 use rstest::rstest;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount};
-
-/// A container that waits to be asked.
-fn waiting(name: &str, change: impl FnOnce(&mut ContainerSpec)) -> ContainerSpec {
-    let mut spec = script_spec(name, "exec sleep 1000");
-    change(&mut spec);
-    spec
-}
-
-async fn run(runtime: &Runtime, pod: &SandboxId, spec: ContainerSpec) -> Result<ContainerId, Error> {
-    let container = wait::finish("a container is created", runtime.create_container(pod, spec)).await?;
-    wait::finish("a container starts", runtime.start_container(&container)).await?;
-    Ok(container)
-}
-
-/// What a script in a container prints, both streams together.
-async fn says(runtime: &Runtime, container: &ContainerId, script: &str) -> String {
-    let output = runtime.sh(container, &format!("{{ {script}; }} 2>&1")).await;
-    String::from_utf8_lossy(&output.stdout).trim().to_owned()
-}
 
 /// A tmpfs of a test, unmounted at its end.
 struct Tmpfs(PathBuf);

@@ -10,7 +10,7 @@ use mainstay::{
     Network, Owners, PidMode, Privilege, Propagation, Resources, Rlimit, Rootfs, Runtime, SandboxId,
     SandboxSpec, Shutdown, UserNamespace, UserNamespaces,
 };
-use mainstay_integration_tests::{Shorthand, script_spec, wait, world};
+use mainstay_integration_tests::{Shorthand, run, says, script_spec, wait, waiting, world};
 
 /// Ids of the host for pods of this file that are given theirs by hand.
 const GIVEN: u32 = 1_600_000_000;
@@ -22,23 +22,6 @@ fn pod_spec(name: &str, namespace: UserNamespace) -> SandboxSpec {
 
 fn given(host: u32) -> UserNamespace {
     UserNamespace::Mapped(IdMappings::both([IdMapping { container: 0, host, size: SIZE }]))
-}
-
-fn waiting(name: &str, change: impl FnOnce(&mut ContainerSpec)) -> ContainerSpec {
-    let mut spec = script_spec(name, "exec sleep 1000");
-    change(&mut spec);
-    spec
-}
-
-async fn run(runtime: &Runtime, pod: &SandboxId, spec: ContainerSpec) -> Result<ContainerId, Error> {
-    let container = wait::finish("a container is created", runtime.create_container(pod, spec)).await?;
-    wait::finish("a container starts", runtime.start_container(&container)).await?;
-    Ok(container)
-}
-
-async fn says(runtime: &Runtime, container: &ContainerId, script: &str) -> String {
-    let output = runtime.sh(container, &format!("{{ {script}; }} 2>&1")).await;
-    String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
 /// The first host id of a pod, as its record has it.
