@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mainstay_admin::Server;
+use mainstay_messages::error::chain;
 use mainstay_messages::{Error, Result};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::backend::AdminBackend;
 use crate::config::{Config, ImageSettings, ShimLifetime};
-use crate::failure::chain;
 use crate::runtime::{Runtime, Shutdown};
 
 /// Serves until `shutdown` is ready, then leaves the containers running (or, with

@@ -57,7 +57,6 @@ pub mod logs;
 pub mod runtime;
 pub mod session;
 
-mod failure;
 mod lost;
 mod system;
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use mainstay_messages::admin::{Attached, OnLag, OutputStream};
 use mainstay_messages::error::Kind;
+use mainstay_messages::error::chain;
 use mainstay_messages::record::{ContainerSnapshot, ExecSnapshot};
 use mainstay_messages::spec::WindowSize;
 use mainstay_messages::{ContainerId, Error, ExecId, Exit, Result};
@@ -17,7 +18,6 @@ use mainstay_task_api::streams::{
 use tokio::sync::watch;
 
 use crate::closing::{Closed, closed};
-use crate::failure::chain;
 use crate::runtime::Runtime;
 
 /// The most output of each stream that [`Runtime::exec_output`] keeps when not told otherwise, in bytes.

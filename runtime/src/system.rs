@@ -19,6 +19,7 @@ use actix::{Actor, Addr};
 use mainstay_actors::image::Pulls;
 use mainstay_actors::ports::{Clock, Ids, Loaded, Ports, Store, Supervisor};
 use mainstay_actors::{Core, Counters, Directory, EventLog, HowDown, Parts, Recover, Router};
+use mainstay_messages::error::chain;
 use mainstay_messages::id::ID_BYTES;
 use mainstay_messages::{Error, Result, Timestamp};
 use mainstay_store::{Options, SqliteStore};
@@ -31,7 +32,6 @@ use tokio::sync::oneshot;
 
 use crate::closing::{Closed, Closing};
 use crate::config::{self, Config, ShimLifetime};
-use crate::failure::chain;
 use crate::images::{ImageStore, Keep, NodeImages, Opening, Records, Source};
 use crate::lost;
 

@@ -6,6 +6,7 @@
 use mainstay_messages::Error;
 use mainstay_messages::admin::{ClientFrame, OUTPUT_CHUNK_MAX, ServerFrame};
 use mainstay_messages::codec::{CodecError, Format};
+use mainstay_messages::error::chain;
 use serde::{Deserialize, Serialize};
 
 /// The version of the protocol: that of every frame header.
@@ -63,7 +64,7 @@ impl ClientMessage {
             CodecError::TooLarge { length, limit } => {
                 Error::invalid("request", format!("{length} bytes"), format!("at most {limit} bytes"))
             }
-            other => Error::invalid("request", sentence(&other), "values that can be sent, paths in UTF-8"),
+            other => Error::invalid("request", chain(&other), "values that can be sent, paths in UTF-8"),
         })
     }
 }
@@ -76,7 +77,7 @@ impl ServerMessage {
                 what: format!("{what} takes {length} bytes, more than a frame of the admin protocol holds"),
                 limit: limit as u64,
             },
-            other => Error::internal(what, sentence(&other)),
+            other => Error::internal(what, chain(&other)),
         })
     }
 }
@@ -102,18 +103,6 @@ pub(crate) fn request_of(body: &[u8]) -> u64 {
         Some(bytes) => u64::from_le_bytes(bytes),
         None => 0,
     }
-}
-
-/// An error and its causes in one sentence.
-pub(crate) fn sentence(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

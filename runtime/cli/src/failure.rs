@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use mainstay::ConfigError;
+use mainstay_messages::error::chain;
 use mainstay_messages::process::EXIT_CODE_SIGNAL_BASE;
 use mainstay_messages::{Error, Signal};
 use thiserror::Error as ThisError;
@@ -112,15 +113,7 @@ impl Failure {
 
     /// The sentence, with its causes.
     pub fn sentence(&self) -> String {
-        let mut sentence = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        // A transparent error is its own text already.
-        while let Some(error) = cause {
-            sentence.push_str(": ");
-            sentence.push_str(&error.to_string());
-            cause = error.source();
-        }
-        sentence
+        chain(self)
     }
 
     /// The exit status.

@@ -3,8 +3,7 @@
 use mainstay_images::ImagesError;
 use mainstay_messages::Error;
 use mainstay_messages::error::Kind;
-
-use crate::failure::chain;
+use mainstay_messages::error::chain;
 
 /// The error for a caller.
 pub(super) fn told(error: &ImagesError) -> Error {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use mainstay_messages::Error;
 use mainstay_messages::admin::{ClientBody, ClientFrame, ServerBody, ServerFrame};
 use mainstay_messages::codec::CodecError;
+use mainstay_messages::error::chain;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -14,7 +15,7 @@ use super::pending::{Nonsense, Pending};
 use crate::answer::More;
 use crate::frame::{FrameReader, Patience, ReadError};
 use crate::outgoing::{Outgoing, Writer};
-use crate::wire::{ClientMessage, PROTOCOL_VERSION, ServerMessage, TO_CLIENT, sentence};
+use crate::wire::{ClientMessage, PROTOCOL_VERSION, ServerMessage, TO_CLIENT};
 
 /// The connection's task; it ends with this.
 pub(crate) struct Connection {
@@ -107,6 +108,6 @@ fn unreadable(error: &ReadError) -> String {
             "it speaks version {found} of the admin protocol and this client version {PROTOCOL_VERSION}; use \
              the client of the daemon's release"
         ),
-        error => sentence(error),
+        error => chain(error),
     }
 }

@@ -17,6 +17,7 @@ use std::time::Duration;
 use mainstay_messages::Error;
 use mainstay_messages::admin::{ClientBody, ClientFrame, Request, ServerBody, StreamRequest};
 use mainstay_messages::codec::CodecError;
+use mainstay_messages::error::chain;
 use tokio::io::AsyncRead;
 use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
@@ -28,7 +29,7 @@ use crate::flow::{Farewell, Lane, intake};
 use crate::frame::{FrameReader, Patience, ReadError, Received};
 use crate::limits::{CLOSE_FLUSH_MS, LISTS_AT_ONCE_MAX, REQUEST_COST};
 use crate::outgoing::{self, Disconnected, WriteError};
-use crate::wire::{ClientMessage, INPUT_BODY_MAX, PROTOCOL_VERSION, TO_DAEMON, sentence};
+use crate::wire::{ClientMessage, INPUT_BODY_MAX, PROTOCOL_VERSION, TO_DAEMON};
 
 /// Why a conversation is over.
 enum Ending {
@@ -214,6 +215,6 @@ fn malformed(error: &CodecError) -> Error {
             found.to_string(),
             format!("{PROTOCOL_VERSION}, which this daemon speaks; use the client of the same release"),
         ),
-        error => complaint(sentence(error)),
+        error => complaint(chain(error)),
     }
 }

@@ -1,10 +1,8 @@
 //! What can go wrong in a pull, and what a caller is told of it.
 
-use std::error::Error as StdError;
-
 use mainstay_images::ImagesError;
 use mainstay_messages::Error;
-use mainstay_messages::error::PullFault;
+use mainstay_messages::error::{PullFault, chain};
 use mainstay_oci_image::{DigestError, DocumentError, NoPlatform, ReferenceError};
 use mainstay_registry::{Problem, RegistryError};
 use thiserror::Error as ThisError;
@@ -95,16 +93,4 @@ fn of_images(error: &ImagesError) -> PullFault {
         | ImagesError::Document { .. } => PullFault::Content,
         _ => PullFault::Storage,
     }
-}
-
-/// The text with its causes, in one sentence.
-fn chain(error: &dyn StdError) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
