@@ -33,7 +33,7 @@ use crate::processes::processes;
 use crate::tree;
 
 /// How often a group is tried to be made whose parent is removed meanwhile.
-const MAKE_ATTEMPTS_MAX: usize = 32;
+const MAKE_ATTEMPTS_MAX: usize = 4_096;
 
 /// A handle on one group.
 #[derive(Debug, Clone)]
