@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use mainstay_messages::process::UnknownReason;
 use mainstay_messages::record::{SandboxRecord, ShimRecord};
-use mainstay_messages::supervisor::Adopted;
+use mainstay_messages::supervisor::{Adopted, TaskStatus};
 use mainstay_messages::{ContainerId, Error, ProcessIdentity, Result, SandboxId};
 use mainstay_task_api::EXTENSION_PROTOCOL;
 
@@ -94,7 +94,12 @@ pub(crate) async fn ask(
         }
     }
     for (process, task) in &tasks {
-        ledger.begun(process.clone());
+        match &task.status {
+            TaskStatus::Exited(exit) => ledger.found_ended(process.clone(), exit),
+            TaskStatus::Created | TaskStatus::Running | TaskStatus::Paused => {
+                ledger.begun(process.clone());
+            }
+        }
         if let (None, Some(identity)) = (&process.exec, &task.process) {
             shim.learned(&process.container, identity.clone());
         }

@@ -27,7 +27,11 @@ pub(crate) async fn delete(shim: Rc<Shim>, key: ProcessKey) -> Result<(Rc<Proces
     let process = container.process(&key)?;
     match process.phase() {
         Phase::Starting | Phase::Running => return Err(Failure::Running { process: key }),
-        Phase::Preparing | Phase::Created => end_unstarted(&container, &process).await?,
+        Phase::Preparing | Phase::Created => {
+            end_unstarted(&container, &process).await?;
+            // It never ran, so nobody waits for its end.
+            shim.exits.borrow_mut().acknowledge(&key);
+        }
         Phase::Exited(_) => {}
     }
     // The wait above ends with an exit.
@@ -70,8 +74,7 @@ async fn remove_container(shim: &Shim, container: &Container) -> Result<(), Fail
         }
         _ => {}
     }
-    // Those of its execs are still owed to whoever started them.
-    shim.exits.borrow_mut().acknowledge(&container.init.key);
+    // The exits that are not acknowledged are still owed: a removal goes on while they cannot be written down.
     shim.remove_container(container);
     crate::create::trim_memory();
     Ok(())
