@@ -195,6 +195,12 @@ impl SandboxRecord {
         Self { id, spec, phase: SandboxPhase::Starting, created_at, shim: None, reason: None }
     }
 
+    /// Whether it never was ready, as far as this record says. One that is found so after a restart is undone, and its name
+    /// may be another's by then.
+    pub fn is_half_made(&self) -> bool {
+        self.shim.is_none() && matches!(self.phase, SandboxPhase::Starting | SandboxPhase::NotReady)
+    }
+
     /// Its name.
     pub fn name(&self) -> &Name {
         &self.spec.name
@@ -205,6 +211,12 @@ impl ContainerRecord {
     /// Its limits now.
     pub fn limits(&self) -> &Resources {
         self.limits.as_ref().unwrap_or(&self.spec.resources)
+    }
+
+    /// Whether it never had a process, as far as this record says. One that is found so after a restart is undone unless its
+    /// shim knows it, and its name may be another's by then.
+    pub fn is_half_made(&self) -> bool {
+        self.process.is_none() && self.started_at.is_none() && self.exit.is_none()
     }
 
     /// The record that is written before anything is made (P3).
