@@ -59,6 +59,9 @@ pub struct Config {
 pub struct StoreLimits {
     /// Entries that the journal keeps: [`mainstay_store::EVENTS_KEPT_MAX`].
     pub events_kept_max: u64,
+    /// Bytes of the database above which the oldest entries of the journal go, but for the newest
+    /// [`mainstay_store::EVENTS_KEPT_MIN`]: [`mainstay_store::BYTES_MAX`].
+    pub bytes_max: u64,
     /// Commits that may wait for the writer: [`mainstay_store::COMMIT_QUEUE_MAX`].
     pub commit_queue_max: usize,
     /// Reads that may wait for the reader: [`mainstay_store::READ_QUEUE_MAX`].
@@ -148,6 +151,7 @@ impl Default for StoreLimits {
     fn default() -> Self {
         Self {
             events_kept_max: mainstay_store::EVENTS_KEPT_MAX,
+            bytes_max: mainstay_store::BYTES_MAX,
             commit_queue_max: mainstay_store::COMMIT_QUEUE_MAX,
             read_queue_max: mainstay_store::READ_QUEUE_MAX,
             busy_timeout_ms: mainstay_store::BUSY_TIMEOUT_DEFAULT_MS,
@@ -300,7 +304,8 @@ impl Config {
              [user_namespaces]\n{}\n\
              # How long the supervisor waits for shims and for the machine, in milliseconds.\n\
              [timeouts]\n{}\n\
-             # Limits of the store: entries that the journal keeps, and requests that may wait.\n\
+             # Limits of the store. The journal keeps so many entries, and fewer when the database would take\n\
+             # more bytes (records included; the newest 4,096 entries stay in any case). Then requests that may wait.\n\
              [store]\n{}\n\
              {}\n\
              # Limits of the admin RPC, for each connection but for the first.\n\

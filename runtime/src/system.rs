@@ -214,6 +214,7 @@ async fn start_actors(settings: SupervisorSettings, config: &Config) -> Result<R
         commit_queue_max: limits.commit_queue_max,
         read_queue_max: limits.read_queue_max,
         events_kept_max: limits.events_kept_max,
+        bytes_max: limits.bytes_max,
         busy_timeout_ms: limits.busy_timeout_ms,
     };
     let opened =

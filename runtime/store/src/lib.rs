@@ -20,7 +20,8 @@
 //! | `lock` | one process at a time |
 //! | `schema` | versions and migrations |
 //! | `row` | columns and JSON |
-//! | `writer` | groups, numbers of the journal, trimming |
+//! | `writer` | groups, numbers of the journal |
+//! | `trim` | how much of the journal is kept |
 //! | `reader` | queries |
 //! | `lane` | a thread with a bounded queue |
 
@@ -32,6 +33,7 @@ mod open;
 mod reader;
 mod row;
 mod schema;
+mod trim;
 mod writer;
 
 use std::fmt;
@@ -51,13 +53,15 @@ use rusqlite::Transaction;
 pub use crate::error::StoreError;
 pub use crate::reader::EVENT_PAGE_MAX;
 pub use crate::row::BODY_LENGTH_MAX;
-pub use crate::writer::{COMMIT_GROUP_MAX, TRIM_STEP_EVENTS, Written};
+pub use crate::trim::{EVENTS_KEPT_MIN, TRIM_STEP_EVENTS};
+pub use crate::writer::{COMMIT_GROUP_MAX, Written};
 
 use crate::lane::Lane;
 use crate::lock::StoreLock;
 use crate::open::Database;
 use crate::reader::{Read, Reader};
 use crate::row::{Record, Rows};
+use crate::trim::Keep;
 use crate::writer::{DamageSeen, Job, Writer};
 
 /// Commits that may wait for the writer, when nothing else is set.
@@ -66,6 +70,9 @@ pub const COMMIT_QUEUE_MAX: usize = 1_024;
 pub const READ_QUEUE_MAX: usize = 1_024;
 /// Events that the journal keeps, when nothing else is set; up to [`TRIM_STEP_EVENTS`] more for a while.
 pub const EVENTS_KEPT_MAX: u64 = 1_000_000;
+/// Bytes of the database above which the oldest events go, when nothing else is set: room for some 400,000
+/// events as they are on average.
+pub const BYTES_MAX: u64 = 128 * 1024 * 1024;
 /// How long a write waits for another program that has the database locked (`sqlite3`, say), when nothing
 /// else is set.
 pub const BUSY_TIMEOUT_DEFAULT_MS: u64 = 5_000;
@@ -81,6 +88,8 @@ pub struct Options {
     pub read_queue_max: usize,
     /// Events that the journal keeps.
     pub events_kept_max: u64,
+    /// Bytes of the database, records included, above which the oldest events go. The newest [`EVENTS_KEPT_MIN`] stay.
+    pub bytes_max: u64,
     /// How long a write waits for another program that has the database locked, in milliseconds.
     pub busy_timeout_ms: u64,
 }
@@ -111,6 +120,7 @@ impl Options {
             commit_queue_max: COMMIT_QUEUE_MAX,
             read_queue_max: READ_QUEUE_MAX,
             events_kept_max: EVENTS_KEPT_MAX,
+            bytes_max: BYTES_MAX,
             busy_timeout_ms: BUSY_TIMEOUT_DEFAULT_MS,
         }
     }
@@ -141,7 +151,7 @@ impl SqliteStore {
             lock,
             last_seq,
             options.boot_id,
-            options.events_kept_max,
+            Keep { events_max: options.events_kept_max, bytes_max: options.bytes_max },
             damage,
             Arc::clone(&written),
         )

@@ -1,6 +1,7 @@
 //! The writer: the one thread that changes the database.
 //!
-//! It owns the writing connection, the numbers of the journal and the store's lock.
+//! It owns the writing connection, the numbers of the journal and the store's lock; how much of the journal is kept is
+//! decided in `trim`.
 //!
 //! ```text
 //!            ┌──────────────── queue empty, nothing to trim ──── waits
@@ -30,13 +31,11 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::error::{is_damage, unavailable};
 use crate::lock::StoreLock;
-use crate::reader::first_kept;
 use crate::row::{FactRow, RowChange, Rows};
+use crate::trim::{Keep, Trim};
 
 /// The most commits that are written in one transaction.
 pub const COMMIT_GROUP_MAX: usize = 256;
-/// The journal is trimmed by so many events at a time, when it has so many too many.
-pub const TRIM_STEP_EVENTS: u64 = 256;
 
 /// What has been written since the store was opened.
 #[derive(Debug, Default)]
@@ -57,10 +56,7 @@ pub(crate) struct Writer {
     connection: Connection,
     /// Number of the last fact that was written.
     last: u64,
-    /// Number of the oldest fact that is kept; above `last` when there is none.
-    oldest: u64,
-    /// How many facts are kept.
-    kept_max: u64,
+    trim: Trim,
     health: Health,
     mark: Mark,
     damage: DamageSeen,
@@ -142,16 +138,15 @@ impl Writer {
         lock: StoreLock,
         last: u64,
         boot_id: String,
-        kept_max: u64,
+        keep: Keep,
         damage: DamageSeen,
         written: Arc<Written>,
     ) -> rusqlite::Result<Self> {
-        let oldest = first_kept(&connection, Seq(last))?.0;
+        let trim = Trim::new(&connection, keep, last)?;
         Ok(Self {
             connection,
             last,
-            oldest,
-            kept_max,
+            trim,
             health: Health::Sound,
             mark: Mark::Due { boot_id },
             damage,
@@ -249,30 +244,19 @@ impl Writer {
         transaction.commit()?;
         self.mark = Mark::Made;
         self.last = last;
+        self.trim.written(&self.connection, last);
         Ok(outcomes)
     }
 
     fn is_trim_due(&self) -> bool {
         // After a failure, trimming waits for a write to succeed, so that it is not tried in a loop.
-        self.health == Health::Sound && self.excess() >= TRIM_STEP_EVENTS
-    }
-
-    /// How many events there are too many.
-    fn excess(&self) -> u64 {
-        (self.last + 1).saturating_sub(self.oldest).saturating_sub(self.kept_max)
+        self.health == Health::Sound && self.trim.is_due(self.last)
     }
 
     /// Deletes the oldest events, one step.
     fn trim(&mut self) {
-        let bound = (self.oldest + TRIM_STEP_EVENTS).cast_signed();
-        let trimmed = self
-            .connection
-            .prepare_cached("DELETE FROM events WHERE seq < ?1")
-            .and_then(|mut delete| delete.execute([bound]))
-            .and_then(|_| first_kept(&self.connection, Seq(self.last)));
-        match trimmed {
-            Ok(oldest) => self.oldest = oldest.0,
-            Err(error) => self.failed(&error),
+        if let Err(error) = self.trim.step(&self.connection, self.last) {
+            self.failed(&error);
         }
     }
 
