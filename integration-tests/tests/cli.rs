@@ -235,6 +235,19 @@ async fn a_day_with_the_daemon() {
         let name = pod["record"]["id"].as_str().or(pod["id"].as_str()).expect("an id");
         daemon.ok(&["rm", "-f", name]);
     }
+    let by_name = daemon.run(&["explain", "web"]);
+    assert_eq!(
+        (&*text(&by_name.stdout), &*text(&by_name.stderr)),
+        (&*life, ""),
+        "the only one that had the name"
+    );
+    daemon.ok(&["run", "--rm", "--name", "web", "--", "true"]);
+    for name in ["web", "web/web"] {
+        let newest = daemon.run(&["explain", name]);
+        assert!(newest.status.success() && text(&newest.stdout) != life, "{newest:?}");
+        let said = text(&newest.stderr);
+        assert!(said.contains("is gone; the newest") && said.contains(&format!("before it {id}")), "{said}");
+    }
     world.assert_nothing_left().await;
 }
 

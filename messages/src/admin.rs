@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::audit::{Finding, Repair};
 use crate::error::Result;
-use crate::event::{Event, Seq};
+use crate::event::{Bearer, Event, Seq};
 use crate::id::{ContainerId, ExecId, SandboxId};
 use crate::image::{Collected, Damage, Image, ImageId, ImageName, PullProgress, PullSpec, Removed};
 use crate::process::{Exit, Signal};
@@ -212,6 +212,11 @@ pub enum Request {
         /// The image; all when not given.
         image: Option<ImageName>,
     },
+    /// Those who have or had a name, the newest first, at most 64 → [`Response::Bearers`]
+    WhoHad {
+        /// A name, or `POD/NAME`.
+        name: Reference,
+    },
 }
 
 /// What removing does with a container that runs.
@@ -258,6 +263,8 @@ pub enum Response {
     ImagesCollected(Collected),
     /// What is damaged. It was put out of use, so that a pull brings it again.
     ImagesVerified(Vec<Damage>),
+    /// Those who have or had a name, the newest first. One that is gone is known as long as the journal has something of it.
+    Bearers(Vec<Bearer>),
 }
 
 /// One object, whole.

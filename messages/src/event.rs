@@ -50,6 +50,15 @@ pub struct Event {
     pub what: What,
 }
 
+/// Who has or had a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bearer {
+    /// The pod or container.
+    pub subject: Subject,
+    /// When its record was first written.
+    pub created_at: Timestamp,
+}
+
 /// What happened, to whom and when; it gets its number when it is written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fact {

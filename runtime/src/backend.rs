@@ -358,6 +358,7 @@ impl Backend for AdminBackend {
             }
             Request::Stats { container } => self.stats(container.as_ref()).await,
             Request::Explain { object } => self.explain(&object).await,
+            Request::WhoHad { name } => runtime.who_had(&name.0).await.map(Response::Bearers),
             Request::ReopenLog { container } => {
                 runtime.reopen_log(&self.container(&container)?).await.map(done)
             }

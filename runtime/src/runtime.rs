@@ -9,6 +9,7 @@ use std::time::Duration;
 use actix::dev::ToEnvelope;
 use actix::{Actor, Addr, Handler, Message};
 use mainstay_actors::Directory;
+pub use mainstay_actors::ports::BEARERS_MAX;
 use mainstay_actors::ports::{EventFilter, EventQuery};
 use mainstay_actors::router::{Routed, Router};
 use mainstay_messages::admin::{Attached, Follow, OnLag};
@@ -18,7 +19,7 @@ use mainstay_messages::container::{
     ResizeTerminal, ResumeContainer, StartContainer, StartExec, StopContainer, UpdateContainer,
 };
 use mainstay_messages::error::Kind;
-use mainstay_messages::event::{Event, Seq};
+use mainstay_messages::event::{Bearer, Event, Seq};
 use mainstay_messages::record::{ContainerSnapshot, ExecSnapshot, SandboxSnapshot};
 use mainstay_messages::router::{CreateContainer, RunSandbox};
 use mainstay_messages::sandbox::{MeasureSandbox, RemoveSandbox, StopSandbox};
@@ -427,6 +428,24 @@ impl Runtime {
             life.extend(page.events);
         }
         Ok(life)
+    }
+
+    /// Those who have or had a name, the newest first, at most [`BEARERS_MAX`]; also those that are gone, as long as something
+    /// of them is kept. `POD/NAME` means the containers of that name in pods that have or had the other.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for what cannot be a name; those of the store.
+    pub async fn who_had(&self, name: &str) -> Result<Vec<Bearer>> {
+        let log = &self.system.event_log;
+        let Some((pod, name)) = name.split_once('/') else { return log.bearers(&name.parse()?).await };
+        let pods = log.bearers(&pod.parse()?).await?;
+        let mut bearers = log.bearers(&name.parse()?).await?;
+        bearers.retain(|bearer| {
+            let mainstay_messages::event::Subject { sandbox, container, .. } = &bearer.subject;
+            let of_pod = |pod: &Bearer| pod.subject.container.is_none() && pod.subject.sandbox == *sandbox;
+            container.is_some() && pods.iter().any(of_pod)
+        });
+        Ok(bearers)
     }
 
     /// Compares what the kernel and the directories have with what is believed, below this runtime's own directories and

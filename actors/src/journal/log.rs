@@ -5,8 +5,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mainstay_messages::Result;
-use mainstay_messages::event::{Event, Fact, Seq};
+use mainstay_messages::event::{Bearer, Event, Fact, Seq};
+use mainstay_messages::{Name, Result};
 use tokio::sync::watch;
 
 use super::state::{Pending, Read, Ring};
@@ -87,6 +87,14 @@ impl EventLog {
     /// Those of the store.
     pub async fn page(&self, query: EventQuery) -> Result<EventPage> {
         self.shared.store.events(query).await
+    }
+
+    /// Those who have or had a name, the newest first, as far as it is kept.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn bearers(&self, name: &Name) -> Result<Vec<Bearer>> {
+        self.shared.store.bearers(name).await
     }
 
     /// A commit is on its way.

@@ -10,8 +10,8 @@
 //!   commit() ─ encode ─► bounded queue ─► writer ─► WAL ◄─ reader ◄─ bounded queue ◄─ load(), events()
 //! ```
 //!
-//! Records and facts are JSON in text columns, so that `sqlite3` and `jq` can read them; `schema/v1.sql` is
-//! the specification of the file. This crate never decides anything about pods or containers.
+//! Records and facts are JSON in text columns, so that `sqlite3` and `jq` can read them; the files in
+//! `schema` are the specification of the database. This crate never decides anything about pods or containers.
 //!
 //! | module | owns |
 //! |---|---|
@@ -20,6 +20,7 @@
 //! | `lock` | one process at a time |
 //! | `schema` | versions and migrations |
 //! | `row` | columns and JSON |
+//! | `names` | who has or had a name |
 //! | `writer` | groups, numbers of the journal |
 //! | `trim` | how much of the journal is kept |
 //! | `reader` | queries |
@@ -29,6 +30,7 @@ mod aside;
 mod error;
 mod lane;
 mod lock;
+mod names;
 mod open;
 mod reader;
 mod row;
@@ -45,9 +47,10 @@ use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::{BoxFuture, ready};
 use mainstay_actors::ports::{EventPage, EventQuery, Loaded, Store};
+use mainstay_messages::event::Bearer;
 use mainstay_messages::journal::{Commit, Committed};
 use mainstay_messages::record::{ContainerRecord, SandboxRecord};
-use mainstay_messages::{ContainerId, Error, Result, SandboxId};
+use mainstay_messages::{ContainerId, Error, Name, Result, SandboxId};
 use rusqlite::Transaction;
 
 pub use crate::error::StoreError;
@@ -70,7 +73,8 @@ pub const COMMIT_QUEUE_MAX: usize = 1_024;
 pub const READ_QUEUE_MAX: usize = 1_024;
 /// Events that the journal keeps, when nothing else is set; up to [`TRIM_STEP_EVENTS`] more for a while.
 pub const EVENTS_KEPT_MAX: u64 = 1_000_000;
-/// Bytes of the database above which the oldest events go, when nothing else is set: room for some 400,000
+/// Bytes of the database above which the oldest events go, when nothing else is set; up to [`TRIM_STEP_EVENTS`] events more for
+/// a while: room for some 400,000
 /// events as they are on average.
 pub const BYTES_MAX: u64 = 128 * 1024 * 1024;
 /// How long a write waits for another program that has the database locked (`sqlite3`, say), when nothing
@@ -222,6 +226,11 @@ impl Store for SqliteStore {
 
     fn events(&self, query: EventQuery) -> BoxFuture<'static, Result<EventPage>> {
         self.read(move |transaction| reader::page(transaction, &query))
+    }
+
+    fn bearers(&self, name: &Name) -> BoxFuture<'static, Result<Vec<Bearer>>> {
+        let name = name.clone();
+        self.read(move |transaction| names::bearers(transaction, &name))
     }
 }
 

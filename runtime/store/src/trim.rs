@@ -1,6 +1,6 @@
 //! How much of the journal is kept: so many events, and as many as leave the database within so many bytes.
 //!
-//! Owns: the decision whether the oldest events are to go, and deleting a step of them. Never: deletes a record, or one of
+//! Owns: the decision whether the oldest events are to go, and deleting a step of them, with the names that nothing is left of. Never: deletes a record, or one of
 //! the newest [`EVENTS_KEPT_MIN`] events because of their bytes: records take room in the same file, and however much that is,
 //! whoever follows the journal can resume.
 //!
@@ -10,6 +10,7 @@
 use mainstay_messages::event::Seq;
 use rusqlite::Connection;
 
+use crate::names;
 use crate::reader::first_kept;
 
 /// The journal is trimmed by so many events at a time, when it has so many too many.
@@ -65,6 +66,7 @@ impl Trim {
         let bound = (self.oldest + TRIM_STEP_EVENTS).cast_signed();
         connection.prepare_cached("DELETE FROM events WHERE seq < ?1")?.execute([bound])?;
         self.oldest = first_kept(connection, Seq(last))?.0;
+        names::trim(connection, self.oldest)?;
         self.measure(connection, last);
         Ok(())
     }

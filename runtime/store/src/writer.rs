@@ -31,6 +31,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::error::{is_damage, unavailable};
 use crate::lock::StoreLock;
+use crate::names;
 use crate::row::{FactRow, RowChange, Rows};
 use crate::trim::{Keep, Trim};
 
@@ -300,6 +301,7 @@ impl Job {
 fn apply(transaction: &Connection, rows: &Rows, mut last: u64) -> rusqlite::Result<u64> {
     for change in &rows.changes {
         apply_change(transaction, change)?;
+        names::follow(transaction, change, last + rows.facts.len() as u64)?;
     }
     if rows.facts.is_empty() {
         return Ok(last);

@@ -4,7 +4,7 @@ use mainstay_messages::admin::{
     ContainerStats, IfRunning, Object, Reference, Request, Response, VersionInfo,
 };
 use mainstay_messages::audit::{Finding, Repair};
-use mainstay_messages::event::Event;
+use mainstay_messages::event::{Bearer, Event};
 use mainstay_messages::image::{Collected, Damage, Image, ImageName, Removed};
 use mainstay_messages::record::{ContainerSnapshot, SandboxSnapshot};
 use mainstay_messages::spec::{Resources, WindowSize};
@@ -134,6 +134,12 @@ impl Client {
     pub async fn explain(&self, object: Reference) -> Result<Vec<Event>> {
         let request = Request::Explain { object };
         answer!(self.call(request).await?, "Explain", Response::Events(list) => list)
+    }
+
+    /// Those who have or had a name, the newest first; also those that are gone, as long as the journal has something of them.
+    pub async fn who_had(&self, name: Reference) -> Result<Vec<Bearer>> {
+        let request = Request::WhoHad { name };
+        answer!(self.call(request).await?, "WhoHad", Response::Bearers(list) => list)
     }
 
     /// Opens a container's log file again, after it was rotated.

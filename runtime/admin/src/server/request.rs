@@ -40,6 +40,7 @@ pub(crate) fn kind_of_call(request: &Request) -> Kind {
         | Request::Wait { .. }
         | Request::Stats { .. }
         | Request::Explain { .. }
+        | Request::WhoHad { .. }
         | Request::ListImages
         | Request::InspectImage { .. }
         | Request::Audit { repair: Repair::No } => Kind::Question,
@@ -85,6 +86,7 @@ fn is_answered_with_a_list(request: &Request) -> bool {
             | Request::ListImages
             | Request::Inspect { .. }
             | Request::Explain { .. }
+            | Request::WhoHad { .. }
     )
 }
 

@@ -323,7 +323,7 @@ pub struct EventsArguments {
 /// Of `explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArguments {
-    /// The pod or container; one that is gone by its whole id
+    /// The pod or container; one that is gone by its whole id, or by its name: then the newest that had it
     #[arg(value_name = "ID", value_parser = reference)]
     pub object: Reference,
 }

@@ -3,8 +3,10 @@
 use std::process::ExitCode;
 
 use futures::FutureExt;
-use mainstay_messages::admin::{Follow, Item, OutputStream, StreamRequest};
-use mainstay_messages::event::{Event, Subject};
+use mainstay_admin::Client;
+use mainstay_messages::Error;
+use mainstay_messages::admin::{Follow, Item, OutputStream, Reference, StreamRequest};
+use mainstay_messages::event::{Bearer, Event, Subject};
 use serde_json::json;
 
 use crate::arguments::{EventsArguments, ExplainArguments, Format};
@@ -60,9 +62,42 @@ pub(super) async fn events(context: &Context, arguments: EventsArguments) -> Res
 
 /// `mainstay explain`
 pub(super) async fn explain(context: &Context, arguments: ExplainArguments) -> Result<ExitCode> {
-    let events = context.daemon().await?.explain(arguments.object).await?;
+    let client = context.daemon().await?;
+    let events = match client.explain(arguments.object.clone()).await {
+        Err(not_found @ Error::NotFound { .. }) => {
+            client.explain(gone(&client, arguments.object, not_found).await?).await?
+        }
+        explained => explained?,
+    };
     let views: Vec<_> = events.iter().map(EventView::from).collect();
     super::print(context.format(), || life(&events), &views)
+}
+
+/// What is gone and had this name: the newest container, or the newest pod when no container had it.
+async fn gone(client: &Client, name: Reference, not_found: Error) -> Result<Reference> {
+    // What cannot be a name was meant for an id.
+    let bearers = match client.who_had(name.clone()).await {
+        Err(Error::InvalidArgument { .. }) => Vec::new(),
+        bearers => bearers?,
+    };
+    let ids = namesakes(&bearers);
+    let Some((newest, others)) = ids.split_first() else { return Err(not_found.into()) };
+    if !others.is_empty() {
+        let (name, others) = (printable(&name.0), others.join(", "));
+        tell(format!("{name} is gone; the newest that had this name is {newest}, and before it {others}"));
+    }
+    Ok(Reference(newest.clone()))
+}
+
+/// The ids of the containers among them, or of the pods when there is no container, in their order.
+fn namesakes(bearers: &[Bearer]) -> Vec<String> {
+    let subjects = || bearers.iter().map(|bearer| &bearer.subject);
+    let containers: Vec<_> =
+        subjects().filter_map(|subject| Some(subject.container.as_ref()?.to_string())).collect();
+    if !containers.is_empty() {
+        return containers;
+    }
+    subjects().filter_map(|subject| Some(subject.sandbox.as_ref()?.to_string())).collect()
 }
 
 fn event_line(event: &Event) -> String {

@@ -318,7 +318,8 @@ fn the_journal_stays_within_its_bytes() {
         largest = largest.max(in_use(directory.path()));
     }
     let began = Instant::now();
-    while in_use(directory.path()) > BYTES_MAX {
+    // Up to a step of events more, as it is measured once for each.
+    while in_use(directory.path()) > BYTES_MAX + BYTES_MAX / 8 {
         assert!(began.elapsed() < DEADLINE, "never trimmed");
         std::thread::yield_now();
     }
@@ -356,6 +357,39 @@ fn in_use(directory: &Path) -> u64 {
                   FROM pragma_page_count, pragma_freelist_count, pragma_page_size";
     let bytes: i64 = outsider(directory).query_row(number, (), |row| row.get(0)).expect("a number");
     bytes.cast_unsigned()
+}
+
+/// Whoever was woken for `web` has its name, and not the id that it had.
+#[test]
+fn a_name_leads_to_those_that_had_it_until_the_journal_has_nothing_of_them() {
+    let (directory, store) = fresh(Options { events_kept_max: 10, ..options() });
+    let name = "web".parse().expect("a name");
+    let named = |id: &str, at| {
+        let mut record = container(id, "pod");
+        (record.spec.name, record.created_at) = ("web".parse().expect("a name"), Timestamp(at));
+        Change::PutContainer(Box::new(record))
+    };
+    let commit = |changes| block_on(store.commit(Commit { changes, facts: vec![] })).expect("written");
+    let ids = |store: &SqliteStore| -> Vec<String> {
+        let bearers = block_on(store.bearers(&name)).expect("readable");
+        bearers.iter().map(|bearer| bearer.subject.container.as_ref().expect("one").to_string()).collect()
+    };
+    commit(vec![named("old", 1), named("lives", 2)]);
+    commit(vec![Change::DeleteContainer("old".parse().expect("an id"))]);
+    commit(vec![named("new", 3)]);
+    assert_eq!(ids(&store), ["new", "lives", "old"]);
+    for pid in 0..10 + TRIM_STEP_EVENTS {
+        block_on(store.commit(fact(pid as u32))).expect("written");
+    }
+    commit(vec![Change::DeleteContainer("new".parse().expect("an id"))]);
+    let began = Instant::now();
+    while ids(&store).contains(&"old".to_owned()) {
+        assert!(began.elapsed() < DEADLINE, "never forgotten");
+        std::thread::yield_now();
+    }
+    assert_eq!(ids(&store), ["new", "lives"], "of one the journal may have something, the other is there");
+    drop(store);
+    assert_eq!(ids(&open(directory.path(), options())), ["new", "lives"]);
 }
 
 #[test]
