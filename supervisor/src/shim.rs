@@ -140,14 +140,13 @@ impl Shim {
         self.witnessed.borrow_mut().remove(container);
     }
 
-    /// The containers that have not ended, whose processes are known, and for which there has been no witness so far; there
-    /// is one from now on.
-    pub fn unwitnessed(&self) -> Vec<(ContainerId, ProcessIdentity)> {
+    /// The containers that have not ended and for which there has been no witness so far, with their processes as far as these
+    /// are known; there is a witness from now on.
+    pub fn unwitnessed(&self) -> Vec<(ContainerId, Option<ProcessIdentity>)> {
         let mut witnessed = self.witnessed.borrow_mut();
-        let live = self.ledger.borrow().live();
-        let known =
-            live.into_iter().filter_map(|container| Some((container.clone(), self.process_of(&container)?)));
-        known.filter(|(container, _)| witnessed.insert(container.clone())).collect()
+        let mut live = self.ledger.borrow().live();
+        live.retain(|container| witnessed.insert(container.clone()));
+        live.into_iter().map(|container| (container.clone(), self.process_of(&container))).collect()
     }
 
     /// Whether it runs, as far as anybody knows.

@@ -141,6 +141,11 @@ impl Ledger {
         live.map(|(process, _)| process.container.clone()).collect()
     }
 
+    /// Whether a process is known of which no end is.
+    pub fn is_live(&self, process: &ProcessKey) -> bool {
+        self.facts.get(process) == Some(&Fact::Live)
+    }
+
     /// What the shim has to be told to forget.
     pub fn acknowledgements(&self) -> Vec<ProcessKey> {
         self.acknowledgements.iter().cloned().collect()

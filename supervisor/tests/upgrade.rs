@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use false_shim::{FalseShim, Recording};
 use mainstay_cgroups::{Cgroup, CgroupPath, Controllers, Layout};
-use mainstay_messages::process::{ExitStatus, OomVerdict};
+use mainstay_messages::process::{ExitStatus, OomVerdict, UnknownReason};
 use mainstay_messages::record::SandboxRecord;
 use mainstay_messages::router::TaskKey;
 use mainstay_messages::supervisor::{
@@ -201,6 +201,45 @@ async fn a_shim_of_a_later_version_is_no_orphan() {
     assert!(shim.has_ended() && world.left(&sandbox).is_empty(), "{:?}", world.left(&sandbox));
     let next = tokio::time::timeout(std::time::Duration::from_millis(100), supervisor.fact()).await;
     assert!(!matches!(next, Ok(Fact::Exited(..))), "{next:?}: each end is told once");
+}
+
+/// The runtime was killed while a container was being made, so that nobody had written down its process, and the next one
+/// could not talk to its shim: nobody watched that container, and it counted as running until its pod was removed.
+#[actix::test]
+async fn a_container_whose_process_was_not_written_down_is_watched_too() {
+    let Some(world) = World::new() else { return };
+    let recording = Recording::version_1();
+    let shim = FalseShim::start(&world, "pod", [("Info", recording.info_of(LATER, LATER))].into());
+    let inmate = Inmate::start(&world, "pod/killed", "echo; while :; do sleep 0.05; done");
+    let mut supervisor = world.supervisor().await;
+    let sandbox = adopted_pod(&world, &shim);
+    let recorded = world.directories.bundle(&sandbox.id, &id("done"));
+    std::fs::create_dir_all(&recorded).expect("made");
+    std::fs::write(
+        recorded.join("exit"),
+        wire::from_hex(&String::from_utf8_lossy(&recording.file("exit.hex"))),
+    )
+    .expect("written");
+    let containers = ["done", "killed", "never-made"].map(id).to_vec();
+    let adopt =
+        AdoptShim { record: sandbox.clone(), containers, processes: std::collections::BTreeMap::new() };
+    supervisor.address.send(adopt).await.expect("it runs").expect_err("nothing in common");
+
+    let unknown = ExitStatus::Unknown { reason: UnknownReason::ShimOutOfReach };
+    let mut told = std::collections::BTreeMap::new();
+    while told.len() < 2 {
+        let Fact::Exited(task, exit) = supervisor.fact().await else { panic!("no exit") };
+        assert!(told.insert(task.container.to_string(), exit.status).is_none(), "{told:?}");
+    }
+    let expected = [("done", ExitStatus::Exited { code: 42 }), ("never-made", unknown.clone())];
+    assert_eq!(told, expected.map(|(name, status)| (name.to_owned(), status)).into());
+    assert!(runs(&inmate.process()), "what runs has not ended");
+    let kill = SignalTask { task: key(&sandbox, "killed"), signal: Signal::KILL, scope: SignalScope::Cgroup };
+    supervisor.done(kill).await;
+    drop(inmate);
+    assert_eq!(supervisor.exit_of("killed").await.status, unknown);
+    supervisor.done(StopShim { sandbox: sandbox.id.clone() }).await;
+    assert!(shim.has_ended() && world.left(&sandbox).is_empty(), "{:?}", world.left(&sandbox));
 }
 
 /// One that is later, and still speaks what this program speaks, is as good as any.
