@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use mainstay_oci_image::{Digest, DocumentError, NoPlatform, ReferenceError};
 use thiserror::Error as ThisError;
 
+use crate::settings::Tenure;
+
 /// The result of a call of this crate.
 pub type Result<T, E = ImagesError> = std::result::Result<T, E>;
 
@@ -13,12 +15,14 @@ pub type Result<T, E = ImagesError> = std::result::Result<T, E>;
 #[derive(Debug, ThisError)]
 pub enum ImagesError {
     /// Another process has the directory open.
-    #[error("images in {}: another process{} has them open; stop it first or choose another root", .root.display(), holder_text(.holder))]
+    #[error("images in {}: {}", .root.display(), holder_text(.holder, *.tenure))]
     Locked {
         /// The directory.
         root: PathBuf,
         /// The process id of the one who has it, as that one wrote it down.
         holder: Option<u32>,
+        /// How long that one has it.
+        tenure: Tenure,
     },
     /// The records are those of a newer program.
     #[error(
@@ -254,6 +258,12 @@ impl ImagesError {
     }
 }
 
-fn holder_text(holder: &Option<u32>) -> String {
-    holder.map(|pid| format!(" ({pid})")).unwrap_or_default()
+fn holder_text(holder: &Option<u32>, tenure: Tenure) -> String {
+    let who = holder.map_or("another process".to_owned(), |pid| format!("the runtime of process {pid}"));
+    match tenure {
+        Tenure::Kept => format!(
+            "{who} has them open as long as it runs; let that one do it, end it, or choose another directory"
+        ),
+        Tenure::InTurn => format!("{who} is at work on them; try again later, or choose another directory"),
+    }
 }

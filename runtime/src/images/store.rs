@@ -19,7 +19,7 @@ use mainstay_actors::image::ProgressSink;
 use mainstay_actors::ports::{ImageSource, ResolvedImage};
 use mainstay_image_pull::PullEngine;
 use mainstay_image_pull::figures::MANIFEST_PART;
-use mainstay_images::{Images, ImagesError};
+use mainstay_images::{Images, ImagesError, Tenure};
 use mainstay_messages::image::{ImageId, PullActivity, PullProgress, PullSpec};
 use mainstay_messages::{Error, Result};
 use tokio::sync::{Mutex, oneshot};
@@ -27,8 +27,10 @@ use tokio::sync::{Mutex, oneshot};
 use super::failure::told;
 use crate::config::ImageSettings;
 
-/// How long a call waits for another process that has the images open, in milliseconds.
+/// How long a call waits for another process that is at work on the images, in milliseconds.
 pub const IMAGES_WAIT_MS: u64 = 60_000;
+/// How long it waits for one that keeps them open as long as it runs, as a daemon does, in milliseconds: that one may be ending.
+pub const IMAGES_KEPT_WAIT_MS: u64 = 3_000;
 /// How often it looks whether that one has let go, in milliseconds.
 const IMAGES_LOOK_MS: u64 = 50;
 
@@ -54,6 +56,15 @@ pub(crate) enum Keep {
     WhileRunning,
     /// As long as something is at work on them.
     WhileUsed,
+}
+
+impl Keep {
+    fn tenure(self) -> Tenure {
+        match self {
+            Self::WhileRunning => Tenure::Kept,
+            Self::WhileUsed => Tenure::InTurn,
+        }
+    }
 }
 
 /// Images that are open, with what brings more of them.
@@ -84,7 +95,7 @@ impl ImageStore {
         self.keep
     }
 
-    /// The images. Waits for another process that has them open, up to [`IMAGES_WAIT_MS`].
+    /// The images. Waits for another process that has them open, up to [`IMAGES_WAIT_MS`] or [`IMAGES_KEPT_WAIT_MS`].
     pub(crate) async fn open(&self) -> Result<Arc<Opened>> {
         let mut slot = self.slot.lock().await;
         if let Some(opened) = slot.get() {
@@ -92,8 +103,8 @@ impl ImageStore {
         }
         // Dropped with this future: then nobody waits for the images any more.
         let (caller, _wanted) = oneshot::channel();
-        let settings = Arc::clone(&self.settings);
-        let opened = tokio::task::spawn_blocking(move || wait_and_open(&settings, &caller)).await;
+        let (settings, tenure) = (Arc::clone(&self.settings), self.keep.tenure());
+        let opened = tokio::task::spawn_blocking(move || wait_and_open(&settings, tenure, &caller)).await;
         let opened = Arc::new(opened.map_err(|_| Error::internal("the images", "opening them panicked"))??);
         *slot = match self.keep {
             Keep::WhileRunning => Slot::Kept(Arc::clone(&opened)),
@@ -128,8 +139,16 @@ impl Slot {
     }
 }
 
+/// How long to wait for one who has the images so.
+fn wait_ms(tenure: Tenure) -> u64 {
+    match tenure {
+        Tenure::Kept => IMAGES_KEPT_WAIT_MS,
+        Tenure::InTurn => IMAGES_WAIT_MS,
+    }
+}
+
 /// Opens the images; blocks. Ends early when the caller has left.
-fn wait_and_open(opening: &Opening, caller: &oneshot::Sender<()>) -> Result<Opened> {
+fn wait_and_open(opening: &Opening, tenure: Tenure, caller: &oneshot::Sender<()>) -> Result<Opened> {
     let Opening { directory, boot_id, settings } = opening;
     let refused =
         |error| Error::unavailable(format!("the directory of images {}", directory.display()), error);
@@ -138,13 +157,14 @@ fn wait_and_open(opening: &Opening, caller: &oneshot::Sender<()>) -> Result<Open
     }
     let of_images = mainstay_images::Settings {
         limits: settings.limits(),
+        tenure,
         ..mainstay_images::Settings::new(boot_id.clone())
     };
     let began = Instant::now();
     let opened = loop {
         match Images::open(directory, of_images.clone()) {
-            Err(ImagesError::Locked { .. })
-                if began.elapsed() < Duration::from_millis(IMAGES_WAIT_MS) && !caller.is_closed() =>
+            Err(ImagesError::Locked { tenure, .. })
+                if began.elapsed() < Duration::from_millis(wait_ms(tenure)) && !caller.is_closed() =>
             {
                 std::thread::sleep(Duration::from_millis(IMAGES_LOOK_MS));
             }

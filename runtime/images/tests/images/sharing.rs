@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use mainstay_images::{BlobClaim, ImagesError, LayerClaim, NewImage, Observer};
+use mainstay_images::{BlobClaim, ImagesError, LayerClaim, NewImage, Observer, Tenure};
 use mainstay_oci_image::{Digest, Event, Part, Step};
 
 use crate::world::{World, archive, fetch, image, image_of, is_root, pull, read};
@@ -200,7 +200,9 @@ fn a_second_process_is_kept_away_and_damaged_records_are_set_aside_with_the_laye
     world.pull("one", &image(&[&[("a", "1")]]));
     let error =
         mainstay_images::Images::open(world.root(), mainstay_images::Settings::new("b")).expect_err("locked");
-    assert!(matches!(error, ImagesError::Locked { holder: Some(_), .. }), "{error}");
+    assert!(matches!(error, ImagesError::Locked { holder: Some(_), tenure: Tenure::Kept, .. }), "{error}");
+    let said = format!("the runtime of process {} has them open as long as it runs", std::process::id());
+    assert!(error.to_string().contains(&said), "{error}");
     let world = world.reopened();
     let lower = world.images.lease("c1", "one").expect("leased").lower;
     let keep = image(&[&[("a", "1")]]);
