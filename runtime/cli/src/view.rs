@@ -14,9 +14,16 @@ use mainstay_messages::spec::Resources;
 use mainstay_messages::supervisor::Stats;
 use mainstay_messages::{ContainerSpec, ExecSpec, Exit, SandboxSpec};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use crate::failure::Told;
 
 pub use finding::FindingView;
+
+/// A failure, as it is told on standard error: `{"error": {"kind": …, "message": …, "details": {…}}}`.
+pub fn failure(failure: &impl Told) -> Value {
+    json!({ "error": { "kind": failure.kind(), "message": failure.sentence(), "details": failure.details() } })
+}
 
 /// How a process ended.
 #[derive(Debug, Serialize)]

@@ -7,6 +7,7 @@ pub mod image;
 pub mod parse;
 pub mod spec;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,8 +15,11 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use mainstay_messages::admin::Reference;
 use mainstay_messages::event::Seq;
 use mainstay_messages::{Name, Signal};
+use serde_json::{Value, json};
 
 use crate::bench::Bench;
+use crate::failure::Told;
+use crate::output;
 
 use self::container::{CreateArguments, ExecArguments, RunArguments, SandboxArguments};
 use self::image::{ImageCommand, Images, ListImagesArguments, PullArguments};
@@ -52,7 +56,8 @@ pub struct GlobalArguments {
     /// The configuration file; /etc/mainstay/config.toml, if it is there, when not given
     #[arg(long, global = true, env = CONFIG_VARIABLE, value_name = "FILE", help_heading = "Global options")]
     pub config: Option<PathBuf>,
-    /// Print JSON: one document, or one a line for what goes on
+    /// Print JSON: one document, or one a line for what goes on. On standard error too: {"error": {"kind", "message", "details"}}
+    /// for what failed, {"note": …} for the rest
     #[arg(long, global = true, help_heading = "Global options")]
     pub json: bool,
 }
@@ -361,13 +366,41 @@ impl Arguments {
     /// Reads the command line of this process; a wrong one ends it with a word about what would be right.
     pub fn read() -> Self {
         let line: Vec<_> = std::env::args_os().collect();
-        let mut arguments = Self::parse_from(&line);
+        let mut arguments = Self::try_parse_from(&line).unwrap_or_else(|error| refuse(&line, &error));
         match &mut arguments.command {
             Command::Run(run) => run.what.look_before_words(&line),
             Command::Create(create) => create.look_before_words(&line),
             _ => {}
         }
         arguments
+    }
+}
+
+/// Says what is wrong with the command line, or shows the help that was asked for, and ends.
+fn refuse(line: &[OsString], error: &clap::Error) -> ! {
+    let mut options = line.iter().take_while(|word| *word != "--");
+    if error.use_stderr() && options.any(|word| word == "--json") {
+        output::speak(Format::Json);
+        output::tell_failure(&WrongLine(error.to_string()));
+        std::process::exit(error.exit_code());
+    }
+    error.exit()
+}
+
+/// A command line that is wrong, as clap says it.
+struct WrongLine(String);
+
+impl Told for WrongLine {
+    fn kind(&self) -> String {
+        "usage".to_owned()
+    }
+
+    fn sentence(&self) -> String {
+        self.0.trim_start_matches("error: ").trim_end().to_owned()
+    }
+
+    fn details(&self) -> Value {
+        json!({})
     }
 }
 

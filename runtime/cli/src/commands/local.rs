@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::arguments::{Arguments, ConfigCommand};
 use crate::bench::{self, Bench};
 use crate::connection::Context;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, Told};
 use crate::output;
 use crate::view::VersionView;
 

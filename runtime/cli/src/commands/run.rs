@@ -27,7 +27,7 @@ use crate::embedded::Embedded;
 use crate::failure::{Failure, Result};
 use crate::foreground::{self, Ending, Plan, Screen, Start};
 use crate::naming::{made_up_name, random_hex};
-use crate::output::tell;
+use crate::output::tell_failure;
 use crate::signals::{Ownership, Signals};
 use crate::terminal::{self, DetachKeys, WINDOW_DEFAULT};
 
@@ -88,7 +88,7 @@ pub(super) async fn run(context: &Context, arguments: &RunArguments) -> Result<E
     if afterwards == Afterwards::Remove
         && let Err(error) = remove(&client, &made).await
     {
-        tell(error);
+        tell_failure(&error);
     }
     conclude(ending?)
 }
@@ -126,7 +126,7 @@ async fn inside(
     .await;
     // Signals are still taken, so that nothing stops the tidying up.
     if let Err(failure) = embedded.close().await {
-        tell(failure.sentence());
+        tell_failure(&failure);
     }
     conclude(ending?)
 }
@@ -244,14 +244,14 @@ async fn make_named(
             if let Some(pod) = own_pod
                 && let Err(error) = client.remove_sandbox(pod).await
             {
-                tell(error);
+                tell_failure(&error);
             }
             return Err(failure);
         }
     };
     if let Err(interrupted) = signals.check() {
         if let Err(error) = remove(client, &made).await {
-            tell(error);
+            tell_failure(&error);
         }
         return Err(interrupted);
     }
