@@ -147,12 +147,12 @@ pub enum Error {
         /// What failed, in one sentence.
         reason: String,
     },
-    /// The machine cannot honour a setting.
-    #[error("{setting}: this machine cannot do it: {reason}")]
+    /// A setting cannot be honoured, or an operation not be done: the machine cannot, or a shim that is older than this program.
+    #[error("{setting}: not supported: {reason}")]
     Unsupported {
-        /// The setting.
+        /// The setting or operation.
         setting: String,
-        /// What is missing.
+        /// What is missing, and where.
         reason: String,
     },
     /// A part that is needed does not work now; the request changed nothing.

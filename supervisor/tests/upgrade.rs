@@ -87,6 +87,8 @@ async fn a_shim_of_version_1_is_adopted() {
     let reopen = ReopenTaskLog { sandbox: sandbox.id.clone(), container: id("web") };
     let error = supervisor.address.send(reopen).await.expect("it runs").expect_err("it knows no such call");
     assert!(error.to_string().contains("log of container web"), "{error}");
+    let reason = "not supported: the shim is of an older version, which cannot do this";
+    assert!(error.to_string().ends_with(reason), "the machine is not to blame: {error}");
 
     supervisor
         .done(SignalTask { task: key(&sandbox, "web"), signal: Signal::KILL, scope: SignalScope::Cgroup })
