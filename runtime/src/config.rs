@@ -299,8 +299,8 @@ impl Config {
              oom_score_adj = \"clamp\"\n\
              \n\
              # Which ids of the host are given to pods with a user namespace (`--userns auto`): so many from the\n\
-             # first on, and how many of them each pod gets. Nothing else on the machine may use them, nor another\n\
-             # runtime that is beside this one.\n\
+             # first on, and how many of them each pod gets. Nothing else on the machine may use them. Another runtime\n\
+             # beside this one should have ids of its own; ranges in which its processes run are passed over.\n\
              [user_namespaces]\n{}\n\
              # How long the supervisor waits for shims and for the machine, in milliseconds.\n\
              [timeouts]\n{}\n\
