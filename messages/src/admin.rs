@@ -212,6 +212,21 @@ pub enum Request {
         /// The image; all when not given.
         image: Option<ImageName>,
     },
+    /// What the daemon counts, as a scraper gets it → [`Response::Metrics`]
+    Metrics {
+        /// In which format.
+        format: MetricsFormat,
+    },
+}
+
+/// A text format of metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MetricsFormat {
+    /// That of Prometheus.
+    Prometheus,
+    /// OpenMetrics.
+    OpenMetrics,
 }
 
 /// What removing does with a container that runs.
@@ -258,6 +273,8 @@ pub enum Response {
     ImagesCollected(Collected),
     /// What is damaged. It was put out of use, so that a pull brings it again.
     ImagesVerified(Vec<Damage>),
+    /// Metrics, as text.
+    Metrics(String),
 }
 
 /// One object, whole.

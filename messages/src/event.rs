@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::audit::{Deviation, ThingKind};
 use crate::id::{ContainerId, ExecId, SandboxId};
 use crate::process::{Exit, Signal};
 use crate::time::Timestamp;
@@ -210,7 +211,64 @@ pub enum What {
         image: String,
         /// Why.
         reason: String,
+        /// In which of the ways in which a pull can fail.
+        #[serde(default)]
+        ending: PullEnding,
+        /// How long it was tried, in milliseconds.
+        #[serde(default)]
+        took_ms: u64,
     },
+    /// An audit has found something that the one before it had not.
+    AuditFound {
+        /// In which direction machine and records differ.
+        deviation: Deviation,
+        /// What it is.
+        kind: ThingKind,
+        /// Where it is, or should be.
+        place: String,
+        /// What is wrong, in one sentence.
+        reason: String,
+    },
+    /// A plugin was called about something that happens.
+    PluginCalled {
+        /// The plugin's name.
+        plugin: String,
+        /// The call, as its protocol names it: `RunPodSandbox`.
+        call: String,
+        /// How long it took, in microseconds.
+        took_us: u64,
+        /// How it ended.
+        outcome: PluginOutcome,
+        /// What went wrong; none when it worked.
+        trouble: Option<String>,
+    },
+}
+
+/// How the pull of an image ended without it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PullEnding {
+    /// It failed.
+    #[default]
+    Failed,
+    /// Nothing moved for too long.
+    TimedOut,
+    /// Nobody waited for it any more.
+    Cancelled,
+}
+
+/// How the call of a plugin ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PluginOutcome {
+    /// It answered.
+    Answered,
+    /// It answered with an error.
+    Failed,
+    /// It did not answer by its deadline.
+    TimedOut,
+    /// It went away before it had answered.
+    Gone,
 }
 
 /// One way of one step of a saga.
@@ -260,6 +318,15 @@ impl Subject {
     }
 }
 
+/// A time in microseconds, shown in milliseconds.
+struct Millis(u64);
+
+impl fmt::Display for Millis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:03} ms", self.0 / 1_000, self.0 % 1_000)
+    }
+}
+
 impl fmt::Display for StepTaken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { step, way, took_us, trouble } = self;
@@ -267,7 +334,7 @@ impl fmt::Display for StepTaken {
             Way::Act => "",
             Way::Undo => "undo ",
         };
-        write!(f, "{undo}{step} {}.{:03} ms", took_us / 1_000, took_us % 1_000)?;
+        write!(f, "{undo}{step} {}", Millis(*took_us))?;
         trouble.iter().try_for_each(|trouble| write!(f, " failed ({trouble})"))
     }
 }
@@ -318,7 +385,14 @@ impl fmt::Display for What {
             Self::ImagePulled { image, digest, took_ms } => {
                 write!(f, "image {image} pulled in {}.{:03} s: {digest}", took_ms / 1_000, took_ms % 1_000)
             }
-            Self::ImagePullFailed { image, reason } => write!(f, "image {image} not pulled: {reason}"),
+            Self::ImagePullFailed { image, reason, .. } => write!(f, "image {image} not pulled: {reason}"),
+            Self::AuditFound { deviation, kind, place, reason } => {
+                write!(f, "audit found a {deviation}: {kind} {place}: {reason}")
+            }
+            Self::PluginCalled { plugin, call, took_us, trouble, .. } => {
+                write!(f, "plugin {plugin}: {call} {}", Millis(*took_us))?;
+                trouble.iter().try_for_each(|trouble| write!(f, " failed ({trouble})"))
+            }
             Self::Undone { step, outcome } => write!(f, "step undone: {step}: {outcome}"),
             Self::StepsTaken { saga, steps } => {
                 write!(f, "{saga}:")?;

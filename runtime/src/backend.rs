@@ -8,14 +8,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use mainstay_admin::{Backend, InputStream, ItemSink};
 use mainstay_messages::admin::{
-    ContainerStats, End, IfRunning, Input, Item, Object, OutputStream, Reference, Request, Response,
-    StreamRequest, VersionInfo,
+    ContainerStats, End, IfRunning, Input, Item, MetricsFormat, Object, OutputStream, Reference, Request,
+    Response, StreamRequest, VersionInfo,
 };
 use mainstay_messages::error::Kind;
 use mainstay_messages::id::ID_BYTES;
 use mainstay_messages::image::{ImageName, PullSpec};
 use mainstay_messages::record::ContainerPhase;
 use mainstay_messages::{ContainerId, Error, Result, SandboxId, Timestamp, container};
+use mainstay_metrics::Format;
 use tokio::sync::mpsc;
 
 use crate::events::{EventOptions, Journaled, Subject};
@@ -372,6 +373,13 @@ impl Backend for AdminBackend {
             }
             Request::UpdateContainer { container, change } => {
                 runtime.update_container(&self.container(&container)?, *change).await.map(done)
+            }
+            Request::Metrics { format } => {
+                let format = match format {
+                    MetricsFormat::Prometheus => Format::Prometheus,
+                    MetricsFormat::OpenMetrics => Format::OpenMetrics,
+                };
+                Ok(Response::Metrics(runtime.metrics(format)))
             }
             Request::Audit { repair } => runtime.audit(repair).await.map(Response::Findings),
             Request::KillExec { container, exec, signal } => {

@@ -1,6 +1,7 @@
 //! The configuration: its keys, its defaults, and what is said when a file is wrong. It never touches the
 //! machine; whether directories can be made is found out when the runtime starts.
 
+mod audit;
 mod images;
 
 use std::fmt;
@@ -9,10 +10,12 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use mainstay_admin::Limits;
+use mainstay_metrics::MetricsSettings;
 use mainstay_supervisor::{Timeouts, UserNamespaces};
 use serde::{Deserialize, Serialize};
 use thiserror::Error as ThisError;
 
+pub use audit::AuditSettings;
 pub use images::{GC_INTERVAL_DEFAULT_MS, IMAGES_DIRECTORY, ImageSettings, PULL_FLOOR_WINDOW_DEFAULT_MS};
 
 /// The largest configuration file that is read, in bytes.
@@ -49,6 +52,10 @@ pub struct Config {
     pub store: StoreLimits,
     /// Where images are, how they are pulled, and what is taken of them.
     pub images: ImageSettings,
+    /// The audit in the background.
+    pub audit: AuditSettings,
+    /// Where a daemon serves its metrics.
+    pub metrics: MetricsSettings,
     /// Limits of the admin RPC.
     pub admin: Limits,
 }
@@ -169,6 +176,8 @@ impl Default for Config {
             timeouts: Timeouts::default(),
             store: StoreLimits::default(),
             images: ImageSettings::default(),
+            audit: AuditSettings::default(),
+            metrics: MetricsSettings::default(),
             admin: Limits::default(),
         }
     }
@@ -225,7 +234,7 @@ impl Config {
             }
         }
         match self.zero_limit() {
-            None => self.check_user_namespaces(path),
+            None => self.check_sections(path),
             Some(field) => {
                 let (value, expected) = ("0".to_owned(), "a number above 0");
                 Err(ConfigError::Value { path: path.into(), field, value, expected })
@@ -233,10 +242,12 @@ impl Config {
         }
     }
 
-    fn check_user_namespaces(&self, path: &Path) -> Result<(), ConfigError> {
-        let Some((key, value, expected)) = self.user_namespaces.fault() else { return Ok(()) };
-        let (field, value) = (format!("user_namespaces.{key}"), value.to_string());
-        Err(ConfigError::Value { path: path.into(), field, value, expected })
+    fn check_sections(&self, path: &Path) -> Result<(), ConfigError> {
+        let ids = self.user_namespaces.fault();
+        let ids = ids.map(|(key, value, expected)| ("user_namespaces", key, value.to_string(), expected));
+        let metrics = || self.metrics.fault().map(|(key, value, expected)| ("metrics", key, value, expected));
+        let Some((section, key, value, expected)) = ids.or_else(metrics) else { return Ok(()) };
+        Err(ConfigError::Value { path: path.into(), field: format!("{section}.{key}"), value, expected })
     }
 
     /// A time-out or limit that is 0, with its section. Nothing works with one.
@@ -246,7 +257,11 @@ impl Config {
         let mut limits =
             sections.flat_map(|(section, table)| table.iter().map(move |(key, value)| (section, key, value)));
         let (section, key, _) = limits.find(|(section, key, value)| {
-            let off = *section == "images" && images::ZERO_IS_OFF.contains(&key.as_str());
+            let off = match section.as_str() {
+                "images" => images::ZERO_IS_OFF.contains(&key.as_str()),
+                "audit" => key.as_str() == "interval_ms",
+                _ => false,
+            };
             value.as_integer() == Some(0) && !off
         })?;
         Some(format!("{section}.{key}"))
@@ -263,6 +278,8 @@ impl Config {
             timeouts,
             store,
             images,
+            audit,
+            metrics,
             admin,
             ..
         } = Self::default();
@@ -303,12 +320,26 @@ impl Config {
              # Limits of the store: entries that the journal keeps, and requests that may wait.\n\
              [store]\n{}\n\
              {}\n\
+             # How often the machine is compared with the records in the background, in milliseconds (0: never). What\n\
+             # is found is in the metrics and in the journal; nothing is repaired but by `mainstay audit --repair`.\n\
+             [audit]\n{}\n\
+             # Metrics in the format of Prometheus, under /metrics.\n\
+             [metrics]\n\
+             # A unix socket, mode 0600: metrics.sock beside admin_socket when not given, none when \"\".\n\
+             # socket = \"/run/mainstay/metrics.sock\"\n\
+             # A loopback address for scrapers that know no unix sockets; everybody on the machine may read there. None\n\
+             # when not given.\n\
+             # listen = \"127.0.0.1:9479\"\n\
+             # How many scrapers at once, and the time that one has, in milliseconds.\n\
+             {}\n\
              # Limits of the admin RPC, for each connection but for the first.\n\
              [admin]\n{}",
             section(&user_namespaces),
             section(&timeouts),
             section(&store),
             images.text(),
+            section(&audit),
+            section(&metrics),
             section(&admin),
         )
     }
@@ -391,7 +422,13 @@ mod tests {
             docker_config: Some("/x".into()),
             ..ImageSettings::default()
         };
-        let all = Config { shim_program: Some("/x".into()), images, ..Config::default() }.to_string();
+        let metrics = MetricsSettings {
+            socket: Some("/x".into()),
+            listen: Some(([127, 0, 0, 1], 1).into()),
+            ..MetricsSettings::default()
+        };
+        let all =
+            Config { shim_program: Some("/x".into()), images, metrics, ..Config::default() }.to_string();
         for key in all.lines().filter_map(|line| line.split_once(" = ")).map(|(key, _)| key) {
             assert!(text.contains(&format!("{key} = ")), "{key} is missing in the commented default");
         }
@@ -416,6 +453,14 @@ mod tests {
     #[case(
         "[images]\ndirectory = \"x\"",
         "c.toml: images.directory: \"x\" is not valid; expected an absolute path"
+    )]
+    #[case(
+        "[metrics]\nconnections_max = 0",
+        "c.toml: metrics.connections_max: \"0\" is not valid; expected a number above 0"
+    )]
+    #[case(
+        "[metrics]\nsocket = \"x\"",
+        "c.toml: metrics.socket: \"x\" is not valid; expected an absolute path, or \"\" for none"
     )]
     #[case("root_dir = \"x\"", "c.toml: root_dir: \"x\" is not valid; expected an absolute path")]
     #[case(

@@ -20,6 +20,7 @@
 //! | take images from an archive, or write one | [`Runtime::import_images`], [`Runtime::export_images`] |
 //! | remove, check and tidy up images | [`Runtime::remove_image`], [`Runtime::verify_images`], [`Runtime::collect_images`] |
 //! | find what was left behind | [`Runtime::audit`] |
+//! | measure | [`Runtime::metrics`] |
 //! | look | [`Runtime::sandboxes`], [`Runtime::containers`], [`Runtime::container`], [`Runtime::stats`] |
 //! | serve the `mainstay` command | [`daemon::run`] |
 //!
@@ -40,6 +41,7 @@
 //! | [`events`] | the journal as a stream |
 //! | [`logs`] | logs as a stream |
 //! | `audit` | the machine beside the records |
+//! | `metrics` | what is counted, and where it is served |
 //! | `lost` | records that the store has lost |
 //! | [`daemon`], [`backend`] | the admin RPC in front of a runtime |
 //! | `system` | the wiring |
@@ -58,11 +60,14 @@ pub mod runtime;
 pub mod session;
 
 mod lost;
+mod metrics;
 mod system;
 
-pub use audit::{AUDIT_SETTLE_MS, REMEDY_MS};
+pub use audit::{AUDIT_INTERVAL_DEFAULT_MS, AUDIT_SETTLE_MS, REMEDY_MS};
 #[doc(inline)]
-pub use config::{Config, ConfigError, ImageSettings, OomScorePolicy, ShimLifetime, StoreLimits};
+pub use config::{
+    AuditSettings, Config, ConfigError, ImageSettings, OomScorePolicy, ShimLifetime, StoreLimits,
+};
 #[doc(inline)]
 pub use events::{EventOptions, EventStream, Journaled, Subject};
 #[doc(inline)]
@@ -95,6 +100,7 @@ pub use mainstay_messages::{
     ContainerId, ContainerSpec, Error, ExecId, ExecSpec, Exit, ExitStatus, Name, ProcessIdentity, Result,
     SandboxId, SandboxSpec, Signal, Timestamp, UnknownReason,
 };
+pub use mainstay_metrics::{Format as MetricsFormat, MetricsSettings, exposition};
 pub use mainstay_supervisor::{Timeouts, UserNamespaces};
 #[doc(inline)]
 pub use runtime::{Runtime, Shutdown, StopOptions};

@@ -27,6 +27,7 @@ use mainstay_messages::supervisor::{SandboxStats, Stats};
 use mainstay_messages::{
     ContainerId, ContainerSpec, Error, ExecId, ExecSpec, Exit, Result, SandboxId, SandboxSpec, Signal,
 };
+use mainstay_metrics::Format;
 
 use crate::closing::{Closed, closed};
 use crate::config::Config;
@@ -73,12 +74,12 @@ impl Runtime {
     /// A sentence about the first thing that is in the way: a directory, the store, the machine's cgroups, a
     /// missing right.
     pub async fn start(config: Config) -> Result<Self> {
-        Ok(Self { system: Arc::new(System::start(config, None).await?) })
+        Ok(Self { system: System::start(config, None).await? })
     }
 
     /// One whose `directory`, with all of its others in it, is removed when this process is killed.
     pub(crate) async fn start_private(config: Config, directory: PathBuf) -> Result<Self> {
-        Ok(Self { system: Arc::new(System::start(config, Some(directory)).await?) })
+        Ok(Self { system: System::start(config, Some(directory)).await? })
     }
 
     /// The configuration that it was started with.
@@ -437,6 +438,12 @@ impl Runtime {
     /// Of looking at the machine.
     pub async fn audit(&self, repair: Repair) -> Result<Vec<Finding>> {
         self.system.audit(repair).await
+    }
+
+    /// What the runtime counts, as a scraper gets it: [`mainstay_metrics::exposition`] reads it. All of it begins at 0
+    /// with this process.
+    pub fn metrics(&self, format: Format) -> String {
+        self.system.metrics.text(format)
     }
 
     /// What the runtime counts, by name.

@@ -13,7 +13,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use actix::{Actor, Addr};
 use mainstay_actors::image::Pulls;
@@ -22,6 +22,7 @@ use mainstay_actors::{Core, Counters, Directory, EventLog, HowDown, Parts, Recov
 use mainstay_messages::error::chain;
 use mainstay_messages::id::ID_BYTES;
 use mainstay_messages::{Error, Result, Timestamp};
+use mainstay_metrics::Metrics;
 use mainstay_store::{Options, SqliteStore};
 use mainstay_supervisor::paths::Directories;
 use mainstay_supervisor::{
@@ -30,10 +31,12 @@ use mainstay_supervisor::{
 use rustix::rand::GetRandomFlags;
 use tokio::sync::oneshot;
 
+use crate::audit::{Known, UnderWay, audit_forever};
 use crate::closing::{Closed, Closing};
 use crate::config::{self, Config, ShimLifetime};
 use crate::images::{ImageStore, Keep, NodeImages, Opening, Records, Source};
 use crate::lost;
+use crate::metrics::{Published, count_forever};
 
 /// The file of the store in the root directory.
 pub const STORE_FILE: &str = "store.db";
@@ -48,6 +51,9 @@ pub(crate) struct System {
     pub(crate) directories: Directories,
     pub(crate) images: Arc<NodeImages>,
     pub(crate) pulls: Pulls,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) known: Mutex<Known>,
+    pub(crate) under_way: UnderWay,
     counters: Arc<Counters>,
     store: Arc<SqliteStore>,
     actors: Mutex<Option<Actors>>,
@@ -65,6 +71,7 @@ struct Ready {
     core: Core,
     images: Arc<NodeImages>,
     pulls: Pulls,
+    metrics: Arc<Metrics>,
     supervisor: Addr<ShimSupervisor>,
     store: Arc<SqliteStore>,
     system: actix::System,
@@ -72,7 +79,7 @@ struct Ready {
 
 impl System {
     /// See [`crate::Runtime::start`]. `throw_away` goes with everything else when this process is killed.
-    pub(crate) async fn start(config: Config, throw_away: Option<PathBuf>) -> Result<Self> {
+    pub(crate) async fn start(config: Config, throw_away: Option<PathBuf>) -> Result<Arc<Self>> {
         let settings = SupervisorSettings { throw_away, ..settings(&config) };
         let parts = config.clone();
         let directories = settings.directories();
@@ -82,10 +89,13 @@ impl System {
             .spawn(move || run_actors(settings, &parts, sender))
             .map_err(|error| Error::unavailable("a thread for the actors", error))?;
         let stopped = |_| Error::internal("the actors", "their thread ended before it was ready");
-        let Ready { core, images, pulls, supervisor, store, system } = ready.await.map_err(stopped)??;
+        let Ready { core, images, pulls, metrics, supervisor, store, system } =
+            ready.await.map_err(stopped)??;
         let Core { router, events, directory, counters, .. } = core;
+        let arbiter = system.arbiter().clone();
         let actors = Mutex::new(Some(Actors { system, thread }));
-        Ok(Self {
+        let interval_ms = config.audit.interval_ms;
+        let system = Arc::new(Self {
             config,
             directory,
             event_log: events,
@@ -94,11 +104,18 @@ impl System {
             directories,
             images,
             pulls,
+            metrics,
+            known: Mutex::default(),
+            under_way: UnderWay::default(),
             counters,
             store,
             actors,
             closing: Closing::new(),
-        })
+        });
+        if interval_ms > 0 {
+            arbiter.spawn(audit_forever(Arc::downgrade(&system), Duration::from_millis(interval_ms)));
+        }
+        Ok(system)
     }
 
     /// Hears of the end of this system.
@@ -237,6 +254,7 @@ async fn start_actors(settings: SupervisorSettings, config: &Config) -> Result<R
     })?;
     let supervisor =
         supervisor.ok_or_else(|| Error::internal("the actors", "they began without a supervisor"))?;
+    let metrics = measure(&core, &store);
     let closed = |_| Error::internal("the router", "it ended while it was started");
     core.router.send(Recover { loaded, how }).await.map_err(closed)?;
     let opening = Opening {
@@ -248,7 +266,21 @@ async fn start_actors(settings: SupervisorSettings, config: &Config) -> Result<R
     let pulls = core.start_pulls(Arc::new(Source(Arc::clone(&image_store))), config.images.patience());
     let images = Arc::new(NodeImages::new(image_store, root_dir, core.directory.clone(), records));
     actix::spawn(Arc::clone(&images).collect_forever(config.images.gc_interval_ms));
-    Ok(Ready { core, images, pulls, supervisor, store, system: actix::System::current() })
+    Ok(Ready { core, images, pulls, metrics, supervisor, store, system: actix::System::current() })
+}
+
+/// Counts from now on.
+fn measure(core: &Core, store: &Arc<SqliteStore>) -> Arc<Metrics> {
+    let published = Published {
+        counters: Arc::clone(&core.counters),
+        directory: core.directory.clone(),
+        events: core.events.clone(),
+        store: Arc::clone(store),
+    };
+    let metrics = Arc::new(Metrics::new(crate::VERSION, Arc::new(published)));
+    let journal = core.events.subscribe(core.events.last());
+    actix::spawn(count_forever(journal, Arc::clone(&metrics)));
+    metrics
 }
 
 /// The store as the actors see it.

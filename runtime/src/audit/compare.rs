@@ -19,6 +19,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -29,6 +30,7 @@ use mainstay_messages::record::{
 };
 use mainstay_messages::spec::Rootfs;
 use mainstay_messages::{ContainerId, ProcessIdentity, SandboxId};
+use mainstay_metrics::Running;
 use mainstay_supervisor::paths::Directories;
 
 /// What to do about a record whose files are gone.
@@ -230,9 +232,35 @@ pub(super) fn compare(
         findings.extend(present.missing_of_container(&container.record, directories));
     }
     findings.extend(names_taken_twice(after));
+    findings.sort_by(order);
     findings
-        .sort_by(|a, b| (a.deviation, a.kind, &a.place, a.pid).cmp(&(b.deviation, b.kind, &b.place, b.pid)));
-    findings
+}
+
+/// Leaks first, shims before what they hold.
+pub(super) fn order(a: &Finding, b: &Finding) -> Ordering {
+    (a.deviation, a.kind, &a.place, a.pid).cmp(&(b.deviation, b.kind, &b.place, b.pid))
+}
+
+/// The containers with processes, and the shims, as the records have them and as the kernel has them.
+pub(super) fn running(inventory: &Inventory, view: &View) -> (Running, Running) {
+    let of_kind = |kind| inventory.things.iter().filter(move |thing| thing.kind == kind);
+    let owners: HashSet<_> =
+        of_kind(ThingKind::Process).filter_map(|thing| thing.owner.container.as_ref()).collect();
+    let alive = |container: &&Arc<ContainerSnapshot>| {
+        let has_ended = container.record.exit.is_some();
+        container.record.process.is_some() && !has_ended
+    };
+    let has_shim =
+        |pod: &&Arc<SandboxSnapshot>| pod.record.phase == SandboxPhase::Ready && pod.record.shim.is_some();
+    let containers = Running {
+        by_records: view.containers.values().filter(alive).count() as u64,
+        by_kernel: owners.len() as u64,
+    };
+    let shims = Running {
+        by_records: view.sandboxes.values().filter(has_shim).count() as u64,
+        by_kernel: of_kind(ThingKind::Shim).count() as u64,
+    };
+    (containers, shims)
 }
 
 impl<'a> Present<'a> {

@@ -169,6 +169,11 @@ impl SqliteStore {
         &self.written
     }
 
+    /// Commits that wait for the writer, and how many may.
+    pub fn commit_queue(&self) -> (usize, usize) {
+        self.writer.queue()
+    }
+
     fn read<T: Send + 'static>(
         &self,
         query: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,

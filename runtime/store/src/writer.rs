@@ -44,6 +44,8 @@ pub struct Written {
     commits: AtomicU64,
     transactions: AtomicU64,
     write_us: AtomicU64,
+    facts: AtomicU64,
+    fact_bytes: AtomicU64,
 }
 
 /// A commit and whoever waits for it.
@@ -111,6 +113,22 @@ impl Written {
     /// Time that these took, in microseconds.
     pub fn write_us(&self) -> u64 {
         self.write_us.load(Ordering::Relaxed)
+    }
+
+    /// Facts.
+    pub fn facts(&self) -> u64 {
+        self.facts.load(Ordering::Relaxed)
+    }
+
+    /// Length of their bodies, in bytes.
+    pub fn fact_bytes(&self) -> u64 {
+        self.fact_bytes.load(Ordering::Relaxed)
+    }
+
+    fn add_facts(&self, facts: &[FactRow]) {
+        let bytes: usize = facts.iter().map(|fact| fact.body.len()).sum();
+        self.facts.fetch_add(facts.len() as u64, Ordering::Relaxed);
+        self.fact_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     fn add(&self, commits: usize, begun: Instant) {
@@ -199,6 +217,9 @@ impl Writer {
                 self.written.add(group.len(), begun);
                 self.healed();
                 for (job, outcome) in group.drain(..).zip(outcomes) {
+                    if outcome.is_ok() {
+                        self.written.add_facts(&job.rows.facts);
+                    }
                     job.answer(outcome);
                 }
             }

@@ -1,7 +1,7 @@
 //! One method for each request, with the type that answers it.
 
 use mainstay_messages::admin::{
-    ContainerStats, IfRunning, Object, Reference, Request, Response, VersionInfo,
+    ContainerStats, IfRunning, MetricsFormat, Object, Reference, Request, Response, VersionInfo,
 };
 use mainstay_messages::audit::{Finding, Repair};
 use mainstay_messages::event::Event;
@@ -157,6 +157,11 @@ impl Client {
     /// Compares what the machine has with what the daemon believes, and cleans up where that is asked for.
     pub async fn audit(&self, repair: Repair) -> Result<Vec<Finding>> {
         answer!(self.call(Request::Audit { repair }).await?, "Audit", Response::Findings(list) => list)
+    }
+
+    /// What the daemon counts, as text.
+    pub async fn metrics(&self, format: MetricsFormat) -> Result<String> {
+        answer!(self.call(Request::Metrics { format }).await?, "Metrics", Response::Metrics(text) => text)
     }
 
     /// All images that are here.

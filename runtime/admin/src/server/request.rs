@@ -42,6 +42,7 @@ pub(crate) fn kind_of_call(request: &Request) -> Kind {
         | Request::Explain { .. }
         | Request::ListImages
         | Request::InspectImage { .. }
+        | Request::Metrics { .. }
         | Request::Audit { repair: Repair::No } => Kind::Question,
         Request::RunSandbox(_)
         | Request::StopSandbox { .. }

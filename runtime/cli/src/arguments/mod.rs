@@ -115,6 +115,8 @@ pub enum Command {
     Explain(ExplainArguments),
     /// Compare what this machine has with what the daemon believes: leaks and ghosts by name; exit status 1 if any
     Audit(AuditArguments),
+    /// Print what the daemon counts, as it serves it to Prometheus
+    Metrics(MetricsArguments),
     /// Serve the admin socket until told to stop
     Daemon,
     /// Print or check a configuration
@@ -334,6 +336,14 @@ pub struct AuditArguments {
     /// Clean up what is found; exit status 0 when all of it could be
     #[arg(long)]
     pub repair: bool,
+}
+
+/// Of `metrics`.
+#[derive(Debug, Args)]
+pub struct MetricsArguments {
+    /// In the format of OpenMetrics
+    #[arg(long)]
+    pub openmetrics: bool,
 }
 
 /// A command on the configuration.
