@@ -9,8 +9,8 @@ use std::process::Command;
 use mainstay::exposition::Scrape;
 use mainstay::faults::{FAULTS_DIRECTORY, HELD};
 use mainstay::{
-    AuditSettings, Config, ContainerId, MetricsFormat, MetricsSettings, SandboxId, SandboxSpec, Shutdown,
-    What,
+    AuditSettings, Config, ContainerId, MetricsFormat, MetricsSettings, Repair, SandboxId, SandboxSpec,
+    Shutdown, What,
 };
 use mainstay_admin::Client;
 use mainstay_integration_tests::{Daemon, Shorthand, World, script_spec, wait, world};
@@ -109,8 +109,11 @@ async fn a_life_is_counted() {
     assert!(after.value("mainstay_journal_entry_bytes_total", &[]).expect("it is there") > 10.0 * entries);
     client.remove_sandbox(Reference("p".to_owned())).await.expect("removed");
     until(&world, "mainstay_sandboxes", &[("phase", "ready")], 0.0).await;
-    until(&world, "mainstay_saga_teardowns_total", &[("saga", "run-pod"), ("outcome", "complete")], 1.0)
-        .await;
+    let torn_down = [("saga", "run-pod"), ("outcome", "complete")];
+    wait::until_async("it was torn down", async || {
+        scrape(&world).await.value("mainstay_saga_teardowns_total", &torn_down) >= Some(1.0)
+    })
+    .await;
     finish(world, daemon).await;
 }
 
@@ -170,7 +173,12 @@ async fn an_exit_that_nobody_claims_is_counted_as_parked_and_then_as_unclaimed()
     until(&world, "mainstay_exits_parked_total", &[], 1.0).await;
     until(&world, "mainstay_exits_unclaimed_total", &[], 1.0).await;
     assert_eq!(scrape(&world).await.value("mainstay_exits_delivered_total", &[]), Some(0.0));
-    finish(world, daemon).await;
+    drop(daemon);
+    let runtime = world.start().await;
+    runtime.remove_sandbox(&kept).await.expect("removed");
+    // Its layer and its log, which no record names.
+    runtime.audit(Repair::Yes).await.expect("looked at");
+    world.finish(runtime).await;
 }
 
 /// Takes the records of a container away, in the store and beside it.

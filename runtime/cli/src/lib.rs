@@ -22,6 +22,7 @@ mod embedded;
 mod failure;
 mod foreground;
 mod keyboard;
+mod life;
 mod naming;
 mod output;
 mod progress;

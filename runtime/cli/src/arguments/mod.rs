@@ -325,6 +325,9 @@ pub struct EventsArguments {
 /// Of `explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArguments {
+    /// Draw it into this file instead, as a timeline in SVG
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
     /// The pod or container; one that is gone by its whole id
     #[arg(value_name = "ID", value_parser = reference)]
     pub object: Reference,
