@@ -9,7 +9,7 @@ pub mod svg;
 
 use std::collections::HashMap;
 
-use mainstay_messages::event::{Event, StepTaken, Subject, Way, What};
+use mainstay_messages::event::{Event, HookCall, HookOutcome, StepTaken, Subject, Way, What};
 use mainstay_messages::{ContainerId, ExecId, SandboxId, Timestamp};
 
 /// One thing that happened.
@@ -44,7 +44,7 @@ pub enum RowKind {
     Undo,
     /// A step that failed, within a saga.
     FailedStep,
-    /// Something that was waited for: a plugin, a pull.
+    /// Something that was waited for: plugins, a pull.
     Call,
 }
 
@@ -141,10 +141,7 @@ fn rows_of(event: &Event, end: Option<Timestamp>) -> Vec<Row> {
     let since = |nanos: u64| Timestamp(at.0.saturating_sub(nanos));
     match &event.what {
         What::StepsTaken { saga, steps } => saga_rows(at, &who, saga, steps),
-        What::PluginCalled { took_us, trouble, .. } => {
-            let kind = if trouble.is_some() { RowKind::Trouble } else { RowKind::Call };
-            vec![Row { start: since(nanos(*took_us)), end: Some(at), who, text, kind }]
-        }
+        What::HookCalled { hook, calls } => hook_rows(at, &who, hook, calls),
         What::ImagePulled { took_ms, .. } => {
             let start = since(nanos(took_ms.saturating_mul(1_000)));
             vec![Row { start, end: Some(at), who, text, kind: RowKind::Call }]
@@ -188,6 +185,28 @@ fn saga_rows(at: Timestamp, who: &str, saga: &str, steps: &[StepTaken]) -> Vec<R
     rows
 }
 
+/// A hook, and below it each plugin that was asked, one after the other.
+fn hook_rows(at: Timestamp, who: &str, hook: &str, calls: &[HookCall]) -> Vec<Row> {
+    let total = calls.iter().fold(0_u64, |sum, call| sum.saturating_add(nanos(call.took_us)));
+    let mut start = Timestamp(at.0.saturating_sub(total));
+    let row = |start, end, text, kind| Row { start, end: Some(end), who: who.to_owned(), text, kind };
+    let mut rows = vec![row(start, at, format!("hook {hook}"), RowKind::Call)];
+    for HookCall { plugin, outcome, took_us, trouble } in calls {
+        let end = Timestamp(start.0.saturating_add(nanos(*took_us)));
+        let word = match outcome {
+            HookOutcome::Answered => "answered",
+            HookOutcome::Refused => "refused",
+            HookOutcome::Missed => "missed",
+        };
+        rows.push(match trouble {
+            None => row(start, end, plugin.clone(), RowKind::Act),
+            Some(trouble) => row(start, end, format!("{plugin} {word}: {trouble}"), RowKind::FailedStep),
+        });
+        start = end;
+    }
+    rows
+}
+
 fn is_trouble(what: &What) -> bool {
     matches!(
         what,
@@ -200,6 +219,7 @@ fn is_trouble(what: &What) -> bool {
             | What::OutputLost { .. }
             | What::ImagePullFailed { .. }
             | What::AuditFound { .. }
+            | What::PluginGone { .. }
     )
 }
 

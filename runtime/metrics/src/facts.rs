@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use mainstay_messages::Timestamp;
 use mainstay_messages::audit::{Deviation, ThingKind};
-use mainstay_messages::event::{
-    Event, PluginOutcome as Called, PullEnding, Seq, StepTaken, Subject, Way, What,
-};
+use mainstay_messages::event::{Event, HookCall, HookOutcome, PullEnding, Seq, What};
 use mainstay_messages::process::{Exit, ExitStatus, OomVerdict};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -18,34 +16,25 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use crate::catalogue::{Book, Kind};
 use crate::labels::{
-    Actor, Deviating, Names, Outcome, PluginCall, PluginOutcome, ProcessKind, ProcessOutcome, SagaOutcome,
-    SagaStep, StepOutcome, StepWay, word,
+    Actor, Deviating, Names, Outcome, PluginHook, PluginMove, PluginOutcome, ProcessKind, ProcessOutcome,
+    word,
 };
-use crate::pending::Pending;
-
-/// The sagas that are shown from the beginning, so that the first failure of one is a rise from 0.
-pub const SAGAS: [&str; 2] = ["run-pod", "create-container"];
+use crate::sagas::Sagas;
 
 /// Upper bounds for steps and calls of plugins, in seconds: from a file that is written to a shim that hangs.
-const STEP_SECONDS: [f64; 14] =
+pub(crate) const STEP_SECONDS: [f64; 14] =
     [0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
 /// Upper bounds for an exit on its way from the reaper to the journal, in seconds.
 const EXIT_SECONDS: [f64; 12] = [0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 60.0];
 /// Upper bounds for pulls, in seconds.
 const PULL_SECONDS: [f64; 12] = [0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3_600.0];
 
-type Timed<L> = Family<L, Histogram, fn() -> Histogram>;
+pub(crate) type Timed<L> = Family<L, Histogram, fn() -> Histogram>;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Facts {
-    saga_runs: Family<SagaOutcome, Counter>,
-    saga_failures: Family<SagaStep, Counter>,
-    compensations: Family<SagaOutcome, Counter>,
-    teardowns: Family<SagaOutcome, Counter>,
-    undos: Family<StepOutcome, Counter>,
-    undos_pending: Gauge,
-    steps: Timed<StepWay>,
+    sagas: Sagas,
     starts: Family<ProcessKind, Counter>,
     exits: Family<ProcessOutcome, Counter>,
     exit_latency: Histogram,
@@ -58,70 +47,19 @@ pub(crate) struct Facts {
     pulls: Timed<Outcome>,
     audit_new: Family<Deviating, Counter>,
     plugin_calls: Family<PluginOutcome, Counter>,
-    plugin_seconds: Timed<PluginCall>,
+    plugin_seconds: Timed<PluginHook>,
+    plugin_moves: Family<PluginMove, Counter>,
     uncounted: Counter,
-    sagas: Names,
-    step_names: Names,
     actors: Names,
     plugins: Names,
-    calls: Names,
-    pending: Pending,
+    hooks: Names,
 }
 
 impl Facts {
     pub(crate) fn register(book: &mut Book<'_>) -> Self {
         let counter = Kind::Counter;
-        let by_saga = &["saga", "outcome"];
         let this = Self {
-            saga_runs: book.add(
-                "saga_runs",
-                counter,
-                by_saga,
-                "Sagas that were run, by whether they came to their end",
-                Family::default(),
-            ),
-            saga_failures: book.add(
-                "saga_failures",
-                counter,
-                &["saga", "step"],
-                "Sagas that failed, by the step that did; those of run-pod are pods that did not come up",
-                Family::default(),
-            ),
-            compensations: book.add(
-                "saga_compensations",
-                counter,
-                by_saga,
-                "Failed sagas whose steps were undone at once, by whether something was left; what was left is tried again",
-                Family::default(),
-            ),
-            teardowns: book.add(
-                "saga_teardowns",
-                counter,
-                by_saga,
-                "Times that all steps of a saga were undone because its object was to go, by whether something was left",
-                Family::default(),
-            ),
-            undos: book.add(
-                "saga_undos",
-                counter,
-                &["saga", "step", "outcome"],
-                "Undone steps; one that depends on another that failed is not_tried",
-                Family::default(),
-            ),
-            undos_pending: book.add(
-                "saga_undos_pending",
-                Kind::Gauge,
-                &[],
-                "Pods and containers of which something is left that could not be undone yet",
-                Gauge::default(),
-            ),
-            steps: book.add(
-                "saga_step_duration_seconds",
-                Kind::Histogram,
-                &["saga", "step", "way"],
-                "How long steps of sagas took, and their undoing",
-                Timed::new_with_constructor(|| Histogram::new(STEP_SECONDS)),
-            ),
+            sagas: Sagas::register(book),
             starts: book.add(
                 "process_starts",
                 counter,
@@ -196,16 +134,23 @@ impl Facts {
             plugin_calls: book.add(
                 "plugin_calls",
                 counter,
-                &["plugin", "call", "outcome"],
-                "Calls of plugins, by how they ended",
+                &["plugin", "hook", "outcome"],
+                "Calls of plugins, by what came of them: one that was missed had no answer in time, or went away",
                 Family::default(),
             ),
             plugin_seconds: book.add(
                 "plugin_call_duration_seconds",
                 Kind::Histogram,
-                &["plugin", "call"],
-                "How long calls of plugins took",
+                &["plugin", "hook"],
+                "How long calls of plugins took, each from when it was the plugin's turn",
                 Timed::new_with_constructor(|| Histogram::new(STEP_SECONDS)),
+            ),
+            plugin_moves: book.add(
+                "plugin_connections",
+                counter,
+                &["plugin", "event"],
+                "Plugins that came to be called (ready), and that are not called any more (gone)",
+                Family::default(),
             ),
             uncounted: book.add(
                 "journal_facts_uncounted",
@@ -214,12 +159,9 @@ impl Facts {
                 "Journal entries that were trimmed before the metrics had counted them",
                 Counter::default(),
             ),
-            sagas: Names::default(),
-            step_names: Names::default(),
             actors: Names::default(),
             plugins: Names::default(),
-            calls: Names::default(),
-            pending: Pending::default(),
+            hooks: Names::default(),
         };
         this.begin_at_zero();
         this
@@ -227,16 +169,6 @@ impl Facts {
 
     /// A series that appears with 1 is no rise: what alerts look at is there from the beginning.
     fn begin_at_zero(&self) {
-        for saga in SAGAS {
-            let saga = self.sagas.shown(saga);
-            for outcome in ["done", "failed"] {
-                self.saga_runs.get_or_create(&SagaOutcome { saga: saga.clone(), outcome }).inc_by(0);
-            }
-            for outcome in ["complete", "incomplete"] {
-                self.compensations.get_or_create(&SagaOutcome { saga: saga.clone(), outcome }).inc_by(0);
-                self.teardowns.get_or_create(&SagaOutcome { saga: saga.clone(), outcome }).inc_by(0);
-            }
-        }
         for actor in ["sandbox", "container"] {
             self.restarts.get_or_create(&Actor { actor: self.actors.shown(actor) }).inc_by(0);
         }
@@ -251,7 +183,7 @@ impl Facts {
 
     pub(crate) fn observe(&self, event: &Event) {
         match &event.what {
-            What::StepsTaken { saga, steps } => self.saga(&event.subject, saga, steps),
+            What::StepsTaken { saga, steps } => self.sagas.ran(&event.subject, saga, steps),
             What::ContainerStarted { .. } => self.started("container"),
             What::ExecStarted { .. } => self.started("exec"),
             What::ContainerExited { exit } => self.exited("container", exit, event.at),
@@ -284,69 +216,12 @@ impl Facts {
                 self.pulled(outcome, *took_ms);
             }
             What::AuditFound { deviation, kind, .. } => self.found(*deviation, *kind),
-            What::PluginCalled { plugin, call, took_us, outcome, .. } => {
-                self.plugin(plugin, call, *took_us, *outcome);
-            }
-            What::SandboxRemoved | What::ContainerRemoved => self.gone(&event.subject),
+            What::HookCalled { hook, calls } => calls.iter().for_each(|call| self.plugin(hook, call)),
+            What::PluginReady { plugin } => self.plugin_moved(plugin, "ready"),
+            What::PluginGone { plugin, .. } => self.plugin_moved(plugin, "gone"),
+            What::SandboxRemoved | What::ContainerRemoved => self.sagas.gone(&event.subject),
             _ => {}
         }
-    }
-
-    fn saga(&self, subject: &Subject, saga: &str, steps: &[StepTaken]) {
-        let saga = self.sagas.shown(saga);
-        let failed = steps.iter().find(|step| step.way == Way::Act && step.trouble.is_some());
-        let acted = steps.iter().any(|step| step.way == Way::Act);
-        let undone = steps.iter().any(|step| step.way == Way::Undo);
-        let left = steps.iter().any(|step| step.way == Way::Undo && step.trouble.is_some());
-        let count = |family: &Family<SagaOutcome, Counter>, outcome| {
-            family.get_or_create(&SagaOutcome { saga: saga.clone(), outcome }).inc();
-        };
-        let undoing = if left { "incomplete" } else { "complete" };
-        match (acted, failed) {
-            (false, _) if undone => count(&self.teardowns, undoing),
-            (false, _) => {}
-            (true, None) => count(&self.saga_runs, "done"),
-            (true, Some(step)) => {
-                count(&self.saga_runs, "failed");
-                count(&self.compensations, undoing);
-                let step = self.step_names.shown(&step.step);
-                self.saga_failures.get_or_create(&SagaStep { saga: saga.clone(), step }).inc();
-            }
-        }
-        steps.iter().for_each(|step| self.step(&saga, step));
-        match (undone, left) {
-            (_, true) => {
-                self.undos_pending.set(number(self.pending.left(subject)));
-            }
-            (true, false) => self.gone(subject),
-            (false, false) => {}
-        }
-    }
-
-    fn step(&self, saga: &str, StepTaken { step, way, took_us, trouble }: &StepTaken) {
-        let (saga, step) = (saga.to_owned(), self.step_names.shown(step));
-        // What was not tried took no time at all.
-        let tried = trouble.is_none() || *took_us > 0;
-        if tried {
-            let way = match way {
-                Way::Act => "act",
-                Way::Undo => "undo",
-            };
-            let labels = StepWay { saga: saga.clone(), step: step.clone(), way };
-            self.steps.get_or_create(&labels).observe(seconds(Duration::from_micros(*took_us)));
-        }
-        if *way == Way::Undo {
-            let outcome = match (trouble, tried) {
-                (None, _) => "done",
-                (Some(_), true) => "failed",
-                (Some(_), false) => "not_tried",
-            };
-            self.undos.get_or_create(&StepOutcome { saga, step, outcome }).inc();
-        }
-    }
-
-    fn gone(&self, subject: &Subject) {
-        self.undos_pending.set(number(self.pending.gone(subject)));
     }
 
     fn started(&self, process: &'static str) {
@@ -379,24 +254,23 @@ impl Facts {
         self.audit_new.get_or_create(&labels).inc();
     }
 
-    fn plugin(&self, plugin: &str, call: &str, took_us: u64, outcome: Called) {
-        let (plugin, call) = (self.plugins.shown(plugin), self.calls.shown(call));
+    fn plugin(&self, hook: &str, HookCall { plugin, outcome, took_us, .. }: &HookCall) {
+        let (plugin, hook) = (self.plugins.shown(plugin), self.hooks.shown(hook));
         let outcome = match outcome {
-            Called::Answered => "answered",
-            Called::Failed => "failed",
-            Called::TimedOut => "timed_out",
-            Called::Gone => "gone",
+            HookOutcome::Answered => "answered",
+            HookOutcome::Refused => "refused",
+            HookOutcome::Missed => "missed",
         };
-        let labels = PluginCall { plugin: plugin.clone(), call: call.clone() };
-        self.plugin_seconds.get_or_create(&labels).observe(seconds(Duration::from_micros(took_us)));
-        self.plugin_calls.get_or_create(&PluginOutcome { plugin, call, outcome }).inc();
+        let labels = PluginHook { plugin: plugin.clone(), hook: hook.clone() };
+        self.plugin_seconds.get_or_create(&labels).observe(seconds(Duration::from_micros(*took_us)));
+        self.plugin_calls.get_or_create(&PluginOutcome { plugin, hook, outcome }).inc();
+    }
+
+    fn plugin_moved(&self, plugin: &str, event: &'static str) {
+        self.plugin_moves.get_or_create(&PluginMove { plugin: self.plugins.shown(plugin), event }).inc();
     }
 }
 
 fn seconds(duration: Duration) -> f64 {
     duration.as_secs_f64()
-}
-
-fn number(of: usize) -> i64 {
-    i64::try_from(of).unwrap_or(i64::MAX)
 }

@@ -101,15 +101,21 @@ pub(crate) struct Deviating {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct PluginCall {
+pub(crate) struct PluginHook {
     pub plugin: String,
-    pub call: String,
+    pub hook: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct PluginMove {
+    pub plugin: String,
+    pub event: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct PluginOutcome {
     pub plugin: String,
-    pub call: String,
+    pub hook: String,
     pub outcome: &'static str,
 }
 

@@ -18,6 +18,7 @@ mod facts;
 pub mod http;
 pub mod labels;
 mod pending;
+mod sagas;
 mod settings;
 mod state;
 

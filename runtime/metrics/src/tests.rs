@@ -1,5 +1,5 @@
 use mainstay_messages::audit::{Deviation, ThingKind};
-use mainstay_messages::event::{PluginOutcome, StepTaken, Subject, Way, What};
+use mainstay_messages::event::{HookCall, HookOutcome, StepTaken, Subject, Way, What};
 use mainstay_messages::process::{Exit, ExitStatus, OomVerdict};
 use mainstay_messages::{SandboxId, Timestamp};
 
@@ -57,9 +57,10 @@ fn everything(metrics: &Metrics) {
     observe(metrics, found(Deviation::Leak, ThingKind::PodDirectory));
     let (image, digest) = ("a".to_owned(), "b".to_owned());
     observe(metrics, What::ImagePulled { image, digest, took_ms: 1_200 });
-    let outcome = PluginOutcome::Answered;
-    let (plugin, call) = ("p\"\n".to_owned(), "RunPodSandbox".to_owned());
-    observe(metrics, What::PluginCalled { plugin, call, took_us: 1, outcome, trouble: None });
+    let (plugin, hook) = ("p\"\n".to_owned(), "RunPodSandbox".to_owned());
+    observe(metrics, What::PluginReady { plugin: plugin.clone() });
+    let call = HookCall { plugin, outcome: HookOutcome::Answered, took_us: 1, trouble: None };
+    observe(metrics, What::HookCalled { hook, calls: vec![call] });
     let kind = FindingKind { deviation: "leak".to_owned(), thing: "shim".to_owned() };
     let found = vec![Found { kind, age: Duration::from_secs(60) }];
     let running = Running { by_records: 3, by_kernel: 4 };

@@ -79,6 +79,27 @@ fn what_failed_and_what_was_undone_says_so() {
 }
 
 #[test]
+fn a_hook_has_a_row_for_each_plugin() {
+    let call = |plugin: &str, ms: u64, outcome, trouble: Option<&str>| HookCall {
+        plugin: plugin.to_owned(),
+        outcome,
+        took_us: ms * 1_000,
+        trouble: trouble.map(str::to_owned),
+    };
+    let calls = vec![
+        call("10-a", 2, HookOutcome::Answered, None),
+        call("20-b", 3, HookOutcome::Refused, Some("not this one")),
+    ];
+    let rows = rows(&life(vec![(9, pod(), What::HookCalled { hook: "RunPodSandbox".to_owned(), calls })]));
+    let expected = [
+        (4, Some(5), "hook RunPodSandbox"),
+        (4, Some(2), "10-a"),
+        (6, Some(3), "20-b refused: not this one"),
+    ];
+    assert_eq!(shown(&rows), expected);
+}
+
+#[test]
 fn phases_last_until_something_ends_them() {
     let exit = Exit { status: ExitStatus::Exited { code: 0 }, at: at(30), oom: OomVerdict::NotKilled };
     let rows = rows(&life(vec![
