@@ -146,6 +146,10 @@ fn rows_of(event: &Event, end: Option<Timestamp>) -> Vec<Row> {
             let start = since(nanos(took_ms.saturating_mul(1_000)));
             vec![Row { start, end: Some(at), who, text, kind: RowKind::Call }]
         }
+        What::ImagePullFailed { took_ms, .. } => {
+            let start = since(nanos(took_ms.saturating_mul(1_000)));
+            vec![Row { start, end: Some(at), who, text, kind: RowKind::Trouble }]
+        }
         What::SandboxReady
         | What::ContainerStarted { .. }
         | What::ContainerPaused
@@ -217,7 +221,6 @@ fn is_trouble(what: &What) -> bool {
             | What::ActorRestarted { .. }
             | What::StoreReplaced { .. }
             | What::OutputLost { .. }
-            | What::ImagePullFailed { .. }
             | What::AuditFound { .. }
             | What::PluginGone { .. }
     )

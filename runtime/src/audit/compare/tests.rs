@@ -313,3 +313,16 @@ fn a_container_without_its_pod_and_a_name_for_two_are_ghosts() {
     assert_eq!(kinds(&findings), [(Deviation::Ghost, ThingKind::Name); 2]);
     assert_eq!(findings[0].place, "web");
 }
+
+#[test]
+fn what_runs_is_counted_as_the_records_have_it_and_as_the_kernel_has_it() {
+    let mut things = things();
+    let stranger = Owner::pod(&"eeee".parse().expect("an id"));
+    things.push(running(ThingKind::Shim, 300, stranger));
+    let inventory = Inventory { things, ended: Vec::new() };
+    let (containers, shims) = super::running(&inventory, &view(&[pod()], &[container()]));
+    assert_eq!(containers, Running { by_records: 1, by_kernel: 1 });
+    assert_eq!(shims, Running { by_records: 1, by_kernel: 2 });
+    let (containers, shims) = super::running(&inventory, &view(&[], &[]));
+    assert_eq!((containers.by_records, shims.by_records), (0, 0));
+}
