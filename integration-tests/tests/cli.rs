@@ -224,6 +224,11 @@ async fn a_day_with_the_daemon() {
     for part in ["container recorded", "container started", "SIGKILL", "killed by"] {
         assert!(life.contains(part), "{part:?} is missing in:\n{life}");
     }
+    assert!(life.lines().any(|line| line.contains("   bundle")), "each step of a saga is a row:\n{life}");
+    let file = world.path().join("life.svg");
+    assert_eq!(daemon.ok(&["explain", "web", "--svg", file.to_str().expect("text")]), "");
+    let picture = std::fs::read_to_string(file).expect("drawn");
+    assert!(picture.starts_with("<svg ") && picture.contains(">create-container<"), "{picture}");
     let events = daemon.ok(&["--json", "events"]);
     let count = events.lines().filter(|line| line.contains("container_exited")).count();
     assert_eq!(count, 1, "{events}");
