@@ -11,7 +11,6 @@ use mainstay_messages::event::{Event, HookCall, HookOutcome, PullEnding, Seq, Wh
 use mainstay_messages::process::{Exit, ExitStatus, OomVerdict};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
 use crate::catalogue::{Book, Kind};
