@@ -275,19 +275,6 @@ pub enum HookOutcome {
     Missed,
 }
 
-/// How the pull of an image ended without it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PullEnding {
-    /// It failed.
-    #[default]
-    Failed,
-    /// Nothing moved for too long.
-    TimedOut,
-    /// Nobody waited for it any more.
-    Cancelled,
-}
-
 /// One way of one step of a saga.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepTaken {
@@ -309,6 +296,19 @@ pub enum Way {
     Act,
     /// It was undone.
     Undo,
+}
+
+/// How the pull of an image ended without it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PullEnding {
+    /// It failed.
+    #[default]
+    Failed,
+    /// Nothing moved for too long.
+    TimedOut,
+    /// Nobody waited for it any more.
+    Cancelled,
 }
 
 impl Fact {
