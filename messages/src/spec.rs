@@ -18,6 +18,7 @@ mod resources;
 #[cfg(test)]
 mod tests;
 mod user_namespace;
+mod volumes;
 
 pub use device::{DEVICES_MAX, Device, DeviceKind, DeviceRule};
 pub use image::{ImageRoot, LayeredRoot};
@@ -27,6 +28,7 @@ pub use names::{
 pub use resources::{
     BLOCK_DEVICES_MAX, BlockDeviceLimit, BlockIo, HUGEPAGE_SIZES_MAX, HugepageLimit, Resources, UNLIMITED,
 };
+pub use volumes::VOLUMES_MAX;
 
 pub use user_namespace::{ID_MAPPINGS_MAX, IdMapping, IdMappings, UserNamespace};
 

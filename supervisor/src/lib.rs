@@ -27,7 +27,7 @@
 //! | `launch`, `adopt`, `stop`, `task` | what is done with a shim, command by command |
 //! | `shim`, `exits`, `facts`, `link`, `watch` | one shim: its life, its exits and where they go, its connection, its process |
 //! | `witness` | what became of a container whose shim does not speak for it |
-//! | `spawn`, `zygote`, `files`, `cgroup`, `disks`, `peers`, `machine` | the work on the machine that blocks |
+//! | `spawn`, `zygote`, `files`, `volumes`, `cgroup`, `disks`, `peers`, `machine` | the work on the machine that blocks |
 //!
 //! Never: knows the store, the other actors, or CRI.
 
@@ -60,6 +60,7 @@ mod stop;
 pub mod supervisor;
 mod task;
 pub mod user_namespaces;
+mod volumes;
 mod watch;
 mod witness;
 mod zygote;

@@ -25,6 +25,7 @@ use mainstay_task_api::USER_ANNOTATION;
 use oci_spec::runtime::{Capabilities, Linux, LinuxSeccomp, Root, Spec};
 
 use crate::host::HostFacts;
+use crate::paths::Layer;
 use crate::settings::OomScorePolicy;
 
 pub use mounts::DEFAULT_SHM;
@@ -89,6 +90,8 @@ pub struct Surroundings<'a> {
     pub pod_cgroup: &'a str,
     /// The pid namespace of the container whose processes this one sees, if it names one.
     pub other_pid: Option<&'a Path>,
+    /// The container's own directories.
+    pub layer: &'a Layer,
 }
 
 /// The spec of a container. Errors name the field of our spec that cannot be honoured.
@@ -123,7 +126,7 @@ pub fn container_spec(
         .set_root(Some(root))
         .set_hostname(around.pod.uts.as_ref().map(|_| sandbox.spec.hostname().to_owned()))
         .set_process(Some(process::container_process(spec, capabilities, around)?))
-        .set_mounts(Some(mounts::of(spec, around.pod, &name_files(record, sandbox, around.host))))
+        .set_mounts(Some(mounts::of(spec, around, &name_files(record, sandbox, around.host))))
         .set_annotations(Some(annotations(spec)))
         .set_linux(Some(linux));
     Ok(oci)

@@ -28,6 +28,7 @@ use crate::saga::{Progress, Saga, Step};
 use crate::shim::Shim;
 use crate::state::Begun;
 use crate::user_namespaces;
+use crate::volumes;
 
 /// See the module.
 pub(crate) static CREATE_CONTAINER: Saga<Creation, Remains> = Saga {
@@ -45,6 +46,13 @@ pub(crate) static CREATE_CONTAINER: Saga<Creation, Remains> = Saga {
             act: |creation| Box::pin(make_layer(creation)),
             undo: Some(|remains| Box::pin(delete::remove_layer(remains))),
             undone_after: &["task"],
+        },
+        Step {
+            name: "volumes",
+            act: |creation| Box::pin(fill_volumes(creation)),
+            // They are in the directory of the layer.
+            undo: None,
+            undone_after: &[],
         },
         Step {
             name: "log",
@@ -175,7 +183,9 @@ async fn make_bundle(creation: &Creation) -> Result<()> {
         host.resolver = name_file("/etc/resolv.conf");
         host.hosts = name_file("/etc/hosts");
         let pod_cgroup = machine.pod_cgroup(&pod.id)?.to_string();
+        let layer = machine.directories.layer(&record.id);
         let around = Surroundings {
+            layer: &layer,
             pod: &namespaces,
             host: &host,
             oom_score: machine.settings.oom_score,
@@ -199,6 +209,17 @@ async fn make_layer(creation: &Creation) -> Result<()> {
     let root = creation.remains.turn.blocking(what, work).await?;
     creation.root.replace(Some(root));
     Ok(())
+}
+
+/// Copies what the image has where the container has volumes.
+async fn fill_volumes(creation: &Creation) -> Result<()> {
+    if creation.record.spec.rootfs.volumes().is_empty() {
+        return Ok(());
+    }
+    let what = format!("the filling of volumes for container {}", creation.record.id);
+    let record = creation.record.clone();
+    let work = move |machine: &Machine| volumes::fill(&machine.directories, &record);
+    creation.remains.turn.blocking(what, work).await
 }
 
 async fn make_log_directory(creation: &Creation) -> Result<()> {

@@ -168,7 +168,8 @@ mod tests {
                 record.phase = ContainerPhase::Exited;
                 record.exit = Some(oom);
                 let image = ImageId(format!("sha256:{}", "ab".repeat(32)));
-                record.spec.rootfs = Rootfs::Layers(LayeredRoot { image, layers: vec!["/l".into()] });
+                record.spec.rootfs =
+                    Rootfs::Layers(LayeredRoot { image, layers: vec!["/l".into()], volumes: Vec::new() });
             }),
             container(0x33, "waits", |record| record.phase = ContainerPhase::Created),
         ]
