@@ -4,19 +4,21 @@
 //! field, the value and what would be right.
 
 use std::fmt;
+use std::io;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error as ThisError;
 
+use crate::shortage::explained;
 use crate::time::Timestamp;
 
-/// An error with its causes, in one sentence.
+/// An error with its causes, in one sentence, and the way out where the machine is short of something.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         text.push_str(": ");
-        text.push_str(&error.to_string());
+        text.push_str(&error.downcast_ref::<io::Error>().map_or_else(|| error.to_string(), explained));
         cause = error.source();
     }
     text

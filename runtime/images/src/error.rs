@@ -77,7 +77,7 @@ pub enum ImagesError {
         found: u64,
     },
     /// A blob is larger than the settings allow.
-    #[error("blob {digest}: {size} bytes; at most {max} are taken (blob_bytes_max)")]
+    #[error("blob {digest}: {size} bytes; at most {max} are taken (images.blob_bytes_max)")]
     BlobTooLarge {
         /// The blob.
         digest: Digest,
@@ -154,14 +154,14 @@ pub enum ImagesError {
     },
     /// A layer has more of something than the settings allow.
     #[error(
-        "layer {layer}: more than {max} {what} ({setting}); if that is right for this image, raise the setting"
+        "layer {layer}: more than {max} {what} (images.{setting}); if that is right for this image, raise the setting"
     )]
     Limit {
         /// The blob of the layer.
         layer: Digest,
         /// What there is too much of.
         what: &'static str,
-        /// The setting.
+        /// The setting, in the section of the images.
         setting: &'static str,
         /// The limit.
         max: u64,
@@ -228,16 +228,6 @@ pub enum ImagesError {
     Import {
         /// What is wrong.
         problem: String,
-    },
-    /// What the image wants to run as cannot be.
-    #[error("image configuration: {field} is {value:?}; {expected}")]
-    Configuration {
-        /// The field, as the image has it.
-        field: &'static str,
-        /// Its value.
-        value: String,
-        /// What would be right.
-        expected: &'static str,
     },
 }
 

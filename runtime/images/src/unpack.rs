@@ -34,7 +34,7 @@ mod tree;
 mod whiteout;
 
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -43,6 +43,7 @@ use mainstay_oci_image::{Digest, Event, Part, Step};
 use crate::error::{ImagesError, Result};
 use crate::observer::Observer;
 use crate::settings::{Limits, OverlayAttributes};
+use crate::sync;
 use crate::tar::{Archive, ArchiveError};
 
 use extract::Extractor;
@@ -123,9 +124,8 @@ pub(crate) fn unpack(job: Job<'_>, source: impl Read + Send) -> Result<Totals> {
     if found != diff_id {
         return Err(ImagesError::WrongDiffId { layer, expected: diff_id, found });
     }
-    report(Step::Syncing);
-    rustix::fs::syncfs(&root)
-        .map_err(|error| write_failed(&layer, "syncing the file system", error.into()))?;
+    sync::telling(root.as_fd(), &|| report(Step::Syncing), || Ok(rustix::fs::syncfs(&root)?))
+        .map_err(|error| write_failed(&layer, "syncing the file system", error))?;
     Ok(totals)
 }
 

@@ -20,9 +20,10 @@ use mainstay_actors::ports::{ImageSource, ResolvedImage};
 use mainstay_image_pull::PullEngine;
 use mainstay_image_pull::figures::MANIFEST_PART;
 use mainstay_images::{Images, ImagesError};
+use mainstay_messages::error::PullFault;
 use mainstay_messages::image::{ImageId, PullActivity, PullProgress, PullSpec};
 use mainstay_messages::{Error, Result};
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::{Mutex, Notify, oneshot};
 
 use super::failure::told;
 use crate::config::ImageSettings;
@@ -37,6 +38,8 @@ pub(crate) struct ImageStore {
     settings: Arc<Opening>,
     keep: Keep,
     slot: Mutex<Slot>,
+    /// Something is there that no image needs.
+    garbage: Notify,
 }
 
 /// How the images are opened.
@@ -72,7 +75,7 @@ enum Slot {
 
 impl ImageStore {
     pub(crate) fn new(settings: Opening, keep: Keep) -> Self {
-        Self { settings: Arc::new(settings), keep, slot: Mutex::default() }
+        Self { settings: Arc::new(settings), keep, slot: Mutex::default(), garbage: Notify::new() }
     }
 
     /// Whether there is anything to open: what nobody has used is not made for looking at it.
@@ -82,6 +85,16 @@ impl ImageStore {
 
     pub(crate) fn keep(&self) -> Keep {
         self.keep
+    }
+
+    /// Says that there is something that no image needs.
+    pub(crate) fn littered(&self) {
+        self.garbage.notify_one();
+    }
+
+    /// Waits until somebody says so.
+    pub(crate) async fn garbage(&self) {
+        self.garbage.notified().await;
     }
 
     /// The images. Waits for another process that has them open, up to [`IMAGES_WAIT_MS`].
@@ -169,7 +182,15 @@ impl ImageSource for Source {
 
     fn fetch(&self, wanted: Arc<ResolvedImage>, events: ProgressSink) -> BoxFuture<'static, Result<ImageId>> {
         let store = Arc::clone(&self.0);
-        async move { store.open_for(&events).await?.engine.fetch(wanted, events).await }.boxed()
+        async move {
+            let fetched = store.open_for(&events).await?.engine.fetch(wanted, events).await;
+            if let Err(Error::PullFailed { fault: PullFault::Storage, .. }) = &fetched {
+                // The parts that did come have to make room on a full disk.
+                store.littered();
+            }
+            fetched
+        }
+        .boxed()
     }
 
     fn name(&self, wanted: Arc<ResolvedImage>, image: ImageId) -> BoxFuture<'static, Result<()>> {

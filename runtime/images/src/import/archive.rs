@@ -146,7 +146,7 @@ fn store_unknown<R: Read>(
     if member.size > max {
         let name = String::from_utf8_lossy(&member.path).into_owned();
         return Err(unreadable(format!(
-            "{name:?} has {} bytes; at most {max} are taken (blob_bytes_max)",
+            "{name:?} has {} bytes; at most {max} are taken (images.blob_bytes_max)",
             member.size
         )));
     }
