@@ -8,7 +8,7 @@ use mainstay_integration_tests::peer;
 use serde_json::Value;
 
 /// Who may use whom, by package. Everything else of the workspace is off limits; dev-dependencies count too.
-const ALLOWED: [(&str, &[&str]); 17] = [
+const ALLOWED: [(&str, &[&str]); 18] = [
     ("mainstay-messages", &[]),
     ("mainstay-actors", &["mainstay-messages"]),
     ("mainstay-cgroups", &[]),
@@ -23,13 +23,15 @@ const ALLOWED: [(&str, &[&str]); 17] = [
     ("mainstay-network", &["mainstay-messages"]),
     ("mainstay-admin", &["mainstay-messages"]),
     ("mainstay-oci-image", &[]),
-    ("mainstay-registry", &["mainstay-oci-image"]),
-    ("mainstay-images", &["mainstay-messages", "mainstay-oci-image"]),
+    ("mainstay-images-testing", &["mainstay-oci-image"]),
+    ("mainstay-registry", &["mainstay-oci-image", "mainstay-images-testing"]),
+    ("mainstay-images", &["mainstay-messages", "mainstay-oci-image", "mainstay-images-testing"]),
     (
         "mainstay-image-pull",
         &[
             "mainstay-actors",
             "mainstay-images",
+            "mainstay-images-testing",
             "mainstay-messages",
             "mainstay-oci-image",
             "mainstay-registry",
@@ -54,7 +56,15 @@ const ALLOWED: [(&str, &[&str]); 17] = [
     ("mainstay-cli", &["mainstay", "mainstay-messages", "mainstay-admin"]),
     (
         "mainstay-integration-tests",
-        &["mainstay", "mainstay-messages", "mainstay-admin", "mainstay-actors", "mainstay-cli"],
+        &[
+            "mainstay",
+            "mainstay-messages",
+            "mainstay-admin",
+            "mainstay-actors",
+            "mainstay-cli",
+            "mainstay-images-testing",
+            "mainstay-oci-image",
+        ],
     ),
 ];
 

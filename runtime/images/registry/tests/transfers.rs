@@ -8,13 +8,14 @@ mod world;
 
 use std::time::Duration;
 
+use mainstay_images_testing::wait::until;
 use mainstay_oci_image::{Algorithm, Descriptor, Hasher, Step};
 use mainstay_registry::liveness::Pace;
 use mainstay_registry::{Problem, RegistryError, Resume, Settings};
 use rstest::rstest;
 use world::content::Content;
 use world::stub::{Ending, Reply, Request, Stub};
-use world::{Events, finish, open, settings, until};
+use world::{Events, finish, open, settings};
 
 const LENGTH: usize = 1_000_000;
 

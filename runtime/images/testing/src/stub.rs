@@ -15,10 +15,15 @@ use tokio_rustls::rustls::ServerConfig;
 /// A request as it came.
 #[derive(Clone, Debug)]
 pub struct Request {
+    /// As in `GET`.
     pub method: String,
+    /// Without the query.
     pub path: String,
+    /// What follows the `?`.
     pub query: String,
+    /// By name in lower case.
     pub headers: BTreeMap<String, String>,
+    /// The body.
     pub body: String,
     /// How many requests with the same method and path came before it.
     pub nth: usize,
@@ -27,15 +32,20 @@ pub struct Request {
 /// What to answer.
 #[derive(Clone, Debug)]
 pub struct Reply {
+    /// The status.
     pub status: u16,
+    /// Headers beside the length.
     pub headers: Vec<(String, String)>,
+    /// The body.
     pub body: Vec<u8>,
+    /// How it ends.
     pub ending: Ending,
 }
 
 /// How an answer ends.
 #[derive(Clone, Copy, Debug)]
 pub enum Ending {
+    /// As it should.
     Whole,
     /// The connection is closed after so many bytes of the body.
     Cut(usize),
@@ -51,6 +61,7 @@ type Handler = dyn Fn(&Request) -> Reply + Send + Sync;
 
 /// The registry. It ends with this value.
 pub struct Stub {
+    /// Where it listens.
     pub address: SocketAddr,
     shared: Arc<Shared>,
     task: JoinHandle<()>,
@@ -63,31 +74,37 @@ struct Shared {
 }
 
 impl Reply {
+    /// With this status and body, whole.
     pub fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
         Self { status, headers: Vec::new(), body: body.into(), ending: Ending::Whole }
     }
 
+    /// With one more header.
     pub fn header(mut self, name: &str, value: impl ToString) -> Self {
         self.headers.push((name.to_owned(), value.to_string()));
         self
     }
 
+    /// With another ending.
     pub fn ending(self, ending: Ending) -> Self {
         Self { ending, ..self }
     }
 }
 
 impl Request {
+    /// A header, by its name in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(String::as_str)
     }
 }
 
 impl Stub {
+    /// Starts one on this machine.
     pub async fn start(handler: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
         Self::start_on("127.0.0.1", None, handler).await
     }
 
+    /// Starts one on an address, with TLS where it is given.
     pub async fn start_on(
         ip: &str,
         tls: Option<ServerConfig>,
@@ -110,6 +127,7 @@ impl Stub {
         format!("{}/{path}", self.address)
     }
 
+    /// All requests so far.
     pub fn seen(&self) -> Vec<Request> {
         self.shared.seen.lock().expect("not poisoned").clone()
     }

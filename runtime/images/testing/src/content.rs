@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mainstay_oci_image::{Descriptor, Digest, MediaType, media};
 
-use super::stub::{Reply, Request};
+use crate::stub::{Reply, Request};
 
 /// Blobs and manifests of one repository.
 #[derive(Clone, Default)]
@@ -21,6 +21,7 @@ impl Content {
         (0..length).map(|_| random.u8(..)).collect()
     }
 
+    /// Adds a blob.
     pub fn blob(&mut self, bytes: Vec<u8>) -> Descriptor {
         let digest = Digest::of(&bytes);
         let layer = MediaType::from(media::OCI_LAYER);
