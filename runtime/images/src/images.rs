@@ -15,11 +15,8 @@ use crate::content;
 use crate::disk::{self, Disk};
 use crate::error::{ImagesError, Result};
 use crate::hold::Hold;
-use crate::records::{Boot, ImageLayer, ImageRecord, LayerRow, LayerState, Records, rows};
+use crate::records::{Boot, ImageLayer, ImageRecord, LayerState, Records, rows};
 use crate::settings::Settings;
-
-/// Who holds the layers that were found when the records were lost: containers may run on them.
-pub(crate) const RECOVERED_HOLDER: &str = "recovered";
 
 /// The images of a node: a handle, cheap to clone. Reads of images answer from memory; every other call blocks, and
 /// belongs on a thread that may.
@@ -250,51 +247,6 @@ impl Inner {
                 None
             }
         }
-    }
-
-    /// The machine was started anew: nothing runs on layers that were recovered, and bytes that were never synced are not
-    /// to be trusted.
-    fn after_boot(&self) -> Result<()> {
-        self.records.change("releasing recovered layers", |transaction| {
-            rows::delete_leases(transaction, RECOVERED_HOLDER)
-        })?;
-        for name in disk::names(&self.disk.partials())? {
-            disk::remove(&self.disk.partials().join(name))?;
-        }
-        Ok(())
-    }
-
-    /// Fills fresh records from the directories. Every layer is kept until the next boot, as containers may run on it.
-    fn recover(&self) -> Result<()> {
-        let mut layers = Vec::new();
-        for name in disk::names(&self.disk.layers())? {
-            let directory = self.disk.layers().join(&name);
-            if let (Ok(id), Some(note)) = (name.parse(), disk::read_note(&directory)) {
-                layers.push(LayerRow {
-                    id: crate::records::LayerId(id),
-                    chain: note.chain,
-                    diff_id: note.diff_id,
-                    blob: note.blob,
-                    // The newest of a chain is taken first below.
-                    state: LayerState::Ready,
-                    doubted: false,
-                    entries: note.entries,
-                    bytes: note.bytes,
-                });
-            }
-        }
-        layers.sort_by_key(|layer| std::cmp::Reverse(layer.id));
-        self.records.change("recovering layers", |transaction| {
-            let mut chains = std::collections::HashSet::new();
-            for mut layer in layers {
-                if !chains.insert(layer.chain.clone()) {
-                    layer.state = LayerState::Retired;
-                }
-                rows::restore_layer(transaction, &layer)?;
-                rows::put_lease(transaction, RECOVERED_HOLDER, layer.id)?;
-            }
-            Ok(())
-        })
     }
 }
 

@@ -29,6 +29,7 @@
 //! | `import`, `export` | layouts and archives |
 //! | `gc`, `verify` | collecting garbage, finding damage |
 //! | `sync` | waiting for the disk, and telling that it moves |
+//! | `recovery` | after the machine was started anew, or the records were lost |
 //! | `records`, `disk`, `activity`, `hold` | what is known, where it lies, what goes on, what is kept |
 
 mod activity;
@@ -45,6 +46,7 @@ mod layer;
 mod mount;
 mod observer;
 mod records;
+mod recovery;
 mod rootfs;
 mod settings;
 mod sync;

@@ -129,3 +129,16 @@ impl ServerCertVerifier for AnyCertificate {
         self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file without an end, such as a device, was read for ever.
+    #[test]
+    fn a_file_that_is_too_long_is_refused_by_its_name() {
+        let tls = Tls { ca: vec!["/dev/zero".into()], ..Tls::default() };
+        let error = client_config(&RootCertStore::empty(), &tls).expect_err("it has no end");
+        assert_eq!(error.to_string(), format!("/dev/zero has more than {CERTIFICATES_LENGTH_MAX} bytes"));
+    }
+}
