@@ -17,7 +17,7 @@ use crate::image::{Collected, Damage, Image, ImageId, ImageName, PullProgress, P
 use crate::process::{Exit, Signal};
 use crate::record::{ContainerSnapshot, ExecSnapshot, SandboxSnapshot};
 use crate::spec::{ContainerSpec, ExecSpec, Resources, SandboxSpec, WindowSize};
-use crate::supervisor::Stats;
+use crate::supervisor::{DiskUsage, Stats};
 use crate::time::Timestamp;
 
 /// An object as a person names it.
@@ -212,6 +212,11 @@ pub enum Request {
         /// The image; all when not given.
         image: Option<ImageName>,
     },
+    /// Counts what a container has on the disk → [`Response::DiskUsage`]
+    DiskUsage {
+        /// The container.
+        container: Reference,
+    },
 }
 
 /// What removing does with a container that runs.
@@ -258,6 +263,8 @@ pub enum Response {
     ImagesCollected(Collected),
     /// What is damaged. It was put out of use, so that a pull brings it again.
     ImagesVerified(Vec<Damage>),
+    /// What a container has on the disk.
+    DiskUsage(DiskUsage),
 }
 
 /// One object, whole.

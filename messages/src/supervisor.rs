@@ -264,6 +264,15 @@ pub struct Stats {
     pub log_bytes_lost: u64,
 }
 
+/// What a container has on the disk beside what it is made of: what it changed, and the volumes of its image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskUsage {
+    /// Bytes on the disk.
+    pub bytes: u64,
+    /// Files and directories; several names of one file count once.
+    pub inodes: u64,
+}
+
 /// What a pod uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxStats {

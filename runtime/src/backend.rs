@@ -357,6 +357,9 @@ impl Backend for AdminBackend {
                 runtime.wait(&self.container(&container)?).await.map(Response::Exited)
             }
             Request::Stats { container } => self.stats(container.as_ref()).await,
+            Request::DiskUsage { container } => {
+                runtime.disk_usage(&self.container(&container)?).await.map(Response::DiskUsage)
+            }
             Request::Explain { object } => self.explain(&object).await,
             Request::ReopenLog { container } => {
                 runtime.reopen_log(&self.container(&container)?).await.map(done)

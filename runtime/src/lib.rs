@@ -49,6 +49,7 @@ pub mod backend;
 mod closing;
 pub mod config;
 pub mod daemon;
+mod disk_usage;
 pub mod events;
 #[cfg(feature = "faults")]
 pub mod faults;
@@ -64,6 +65,7 @@ pub use audit::{AUDIT_SETTLE_MS, REMEDY_MS};
 #[doc(inline)]
 pub use config::{Config, ConfigError, ImageSettings, OomScorePolicy, ShimLifetime, StoreLimits};
 #[doc(inline)]
+pub use disk_usage::DISK_USAGE_MS;
 pub use events::{EventOptions, EventStream, Journaled, Subject};
 #[doc(inline)]
 pub use images::{Export, ImagePull, Import};
@@ -90,7 +92,7 @@ pub use mainstay_messages::spec::{
     NewPrivileges, Owners, PidMode, Privilege, ProcessSpec, Propagation, Resources, Rlimit, Rootfs, Seccomp,
     Security, Stdin, SupplementaryGroups, Terminal, UNLIMITED, UserNamespace, WindowSize,
 };
-pub use mainstay_messages::supervisor::{SandboxStats, Stats};
+pub use mainstay_messages::supervisor::{DiskUsage, SandboxStats, Stats};
 pub use mainstay_messages::{
     ContainerId, ContainerSpec, Error, ExecId, ExecSpec, Exit, ExitStatus, Name, ProcessIdentity, Result,
     SandboxId, SandboxSpec, Signal, Timestamp, UnknownReason,

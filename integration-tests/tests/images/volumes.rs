@@ -59,6 +59,11 @@ async fn a_volume_has_what_the_image_has_there_and_lives_as_long_as_its_containe
     assert_eq!(fs::read_to_string(kept.join("1/file")).expect("there"), "of the image and more\n");
     assert_eq!(fs::read_to_string(kept.join("0/x")).expect("there"), "x\n");
     assert_eq!(fs::metadata(kept.join("1")).expect("there").uid(), 1234);
+    let before = runtime.disk_usage(&first).await.expect("counted");
+    runtime.sh(&first, "cat /bin/busybox > /cache/deep/large").await;
+    let after = runtime.disk_usage(&first).await.expect("counted");
+    assert_eq!(after.inodes, before.inodes + 1);
+    assert!(after.bytes >= before.bytes + fs::metadata("/bin/busybox").expect("there").len(), "{after:?}");
 
     // Another one has what the image has, and keeps it over a restart of the runtime.
     let second = start_of(&runtime, &pod, spec("second", &name, &["sleep", "1000"])).await;

@@ -11,7 +11,7 @@ use mainstay_messages::image::{Image, ImageId, ImageRun};
 use mainstay_messages::process::{ExitStatus, OomVerdict};
 use mainstay_messages::record::{Activity, ContainerSnapshot, ExecSnapshot, Paused, SandboxSnapshot};
 use mainstay_messages::spec::Resources;
-use mainstay_messages::supervisor::Stats;
+use mainstay_messages::supervisor::{DiskUsage, Stats};
 use mainstay_messages::{ContainerSpec, ExecSpec, Exit, SandboxSpec};
 use serde::Serialize;
 use serde_json::Value;
@@ -63,6 +63,9 @@ pub struct ContainerView<'a> {
     paused: bool,
     /// Since they were changed; else they are those of the spec.
     limits: Option<&'a Resources>,
+    /// What it has on the disk, where that was asked for and could be counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk_usage: Option<DiskUsage>,
 }
 
 /// An exec.
@@ -255,6 +258,13 @@ impl<'a> From<&'a SandboxSnapshot> for PodView<'a> {
     }
 }
 
+impl ContainerView<'_> {
+    /// With what it has on the disk.
+    pub fn with_disk_usage(self, disk_usage: Option<DiskUsage>) -> Self {
+        Self { disk_usage, ..self }
+    }
+}
+
 impl<'a> From<&'a ContainerSnapshot> for ContainerView<'a> {
     fn from(ContainerSnapshot { record, activity }: &'a ContainerSnapshot) -> Self {
         Self {
@@ -273,6 +283,7 @@ impl<'a> From<&'a ContainerSnapshot> for ContainerView<'a> {
             labels: &record.spec.labels,
             paused: record.paused == Paused::Yes,
             limits: record.limits.as_ref(),
+            disk_usage: None,
         }
     }
 }

@@ -8,6 +8,7 @@ use mainstay_messages::event::Event;
 use mainstay_messages::image::{Collected, Damage, Image, ImageName, Removed};
 use mainstay_messages::record::{ContainerSnapshot, SandboxSnapshot};
 use mainstay_messages::spec::{Resources, WindowSize};
+use mainstay_messages::supervisor::DiskUsage;
 use mainstay_messages::{
     ContainerId, ContainerSpec, Error, ExecId, Exit, Result, SandboxId, SandboxSpec, Signal,
 };
@@ -128,6 +129,12 @@ impl Client {
     pub async fn stats(&self, container: Option<Reference>) -> Result<Vec<ContainerStats>> {
         let request = Request::Stats { container };
         answer!(self.call(request).await?, "Stats", Response::Stats(list) => list)
+    }
+
+    /// What a container has on the disk beside what it is made of.
+    pub async fn disk_usage(&self, container: Reference) -> Result<DiskUsage> {
+        let request = Request::DiskUsage { container };
+        answer!(self.call(request).await?, "DiskUsage", Response::DiskUsage(usage) => usage)
     }
 
     /// The whole life of a pod or container.

@@ -39,6 +39,7 @@ pub(crate) fn kind_of_call(request: &Request) -> Kind {
         | Request::Inspect { .. }
         | Request::Wait { .. }
         | Request::Stats { .. }
+        | Request::DiskUsage { .. }
         | Request::Explain { .. }
         | Request::ListImages
         | Request::InspectImage { .. }

@@ -215,6 +215,9 @@ pub struct ListContainersArguments {
     /// Only the ids, whole
     #[arg(short, long)]
     pub quiet: bool,
+    /// Also what each has on the disk beside what it is made of, which counts its files
+    #[arg(short, long)]
+    pub size: bool,
 }
 
 /// Of `pods`.

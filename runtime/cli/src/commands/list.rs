@@ -3,9 +3,13 @@
 use std::collections::HashMap;
 use std::process::ExitCode;
 
-use mainstay_messages::Timestamp;
+use futures::stream::{self, StreamExt};
+use mainstay_admin::Client;
+use mainstay_messages::admin::Reference;
 use mainstay_messages::process::{ExitStatus, OomVerdict};
 use mainstay_messages::record::{ContainerPhase, ContainerSnapshot, Paused, SandboxSnapshot};
+use mainstay_messages::supervisor::DiskUsage;
+use mainstay_messages::{ContainerId, Timestamp};
 
 use super::lifecycle::is_alive;
 use crate::arguments::{ListContainersArguments, ListPodsArguments};
@@ -13,10 +17,26 @@ use crate::connection::Context;
 use crate::failure::Result;
 use crate::table::{Align, Table, shortened};
 use crate::view::{ContainerView, PodView};
-use crate::words::{age, span};
+use crate::words::{age, bytes, span};
 
 /// Characters of a command that a table shows.
 const COMMAND_LENGTH_MAX: usize = 40;
+
+/// Containers whose files are counted at the same time.
+const SIZES_PARALLEL_MAX: usize = 8;
+/// What is said of each container.
+const CONTAINER_COLUMNS: [(&str, Align); 7] = [
+    ("CONTAINER ID", Align::Left),
+    ("NAME", Align::Left),
+    ("POD", Align::Left),
+    ("IMAGE", Align::Left),
+    ("COMMAND", Align::Left),
+    ("CREATED", Align::Left),
+    ("STATUS", Align::Left),
+];
+
+/// What containers have on the disk.
+type Sizes = HashMap<ContainerId, DiskUsage>;
 
 /// `mainstay ps`
 pub(super) async fn containers(context: &Context, arguments: &ListContainersArguments) -> Result<ExitCode> {
@@ -27,13 +47,30 @@ pub(super) async fn containers(context: &Context, arguments: &ListContainersArgu
     }
     // The newest first, as whoever looks has most likely just made it.
     containers.sort_by_key(|container| std::cmp::Reverse(container.record.created_at));
+    let sizes = if arguments.size { sizes(&client, &containers).await } else { Sizes::new() };
     let text = || {
         if arguments.quiet {
             return containers.iter().map(|container| format!("{}\n", container.record.id)).collect();
         }
-        containers_table(&containers, &pods, super::now())
+        match arguments.size {
+            true => containers_with_sizes(&containers, &pods, &sizes, super::now()),
+            false => containers_table(&containers, &pods, super::now()),
+        }
     };
-    super::print(context.format(), text, &containers.iter().map(ContainerView::from).collect::<Vec<_>>())
+    let views = containers.iter().map(|container| {
+        ContainerView::from(container).with_disk_usage(sizes.get(&container.record.id).copied())
+    });
+    super::print(context.format(), text, &views.collect::<Vec<_>>())
+}
+
+/// What containers have on the disk. One that cannot be told, or is gone meanwhile, is not among them.
+async fn sizes(client: &Client, containers: &[ContainerSnapshot]) -> Sizes {
+    let ids = containers.iter().map(|container| container.record.id.clone());
+    let asked = stream::iter(ids).map(|id| async move {
+        let usage = client.disk_usage(Reference(id.to_string())).await;
+        Some((id, usage.ok()?))
+    });
+    asked.buffer_unordered(SIZES_PARALLEL_MAX).filter_map(async |size| size).collect().await
 }
 
 /// `mainstay pods`
@@ -51,29 +88,39 @@ pub(super) async fn pods(context: &Context, arguments: &ListPodsArguments) -> Re
 }
 
 fn containers_table(containers: &[ContainerSnapshot], pods: &[SandboxSnapshot], now: Timestamp) -> String {
-    let names: HashMap<_, _> = pods.iter().map(|pod| (&pod.record.id, pod.record.name().as_str())).collect();
-    let mut table = Table::new([
-        ("CONTAINER ID", Align::Left),
-        ("NAME", Align::Left),
-        ("POD", Align::Left),
-        ("IMAGE", Align::Left),
-        ("COMMAND", Align::Left),
-        ("CREATED", Align::Left),
-        ("STATUS", Align::Left),
-    ]);
+    let mut table = Table::new(CONTAINER_COLUMNS);
+    containers.iter().for_each(|container| table.row(cells(container, pods, now)));
+    table.to_string()
+}
+
+fn containers_with_sizes(
+    containers: &[ContainerSnapshot],
+    pods: &[SandboxSnapshot],
+    sizes: &Sizes,
+    now: Timestamp,
+) -> String {
+    let [id, name, pod, image, command, created, status] = CONTAINER_COLUMNS;
+    let mut table = Table::new([id, name, pod, image, command, created, ("SIZE", Align::Right), status]);
     for container in containers {
-        let record = &container.record;
-        table.row([
-            record.id.short().to_owned(),
-            record.name().to_string(),
-            (*names.get(&record.sandbox).unwrap_or(&record.sandbox.short())).to_owned(),
-            record.spec.rootfs.stands_on().map_or("-", |image| image.short()).to_owned(),
-            shortened(&record.spec.process.command.join(" "), COMMAND_LENGTH_MAX),
-            age(record.created_at, now),
-            status(container, now),
-        ]);
+        let size = sizes.get(&container.record.id).map_or_else(|| "?".to_owned(), |usage| bytes(usage.bytes));
+        let [id, name, pod, image, command, created, status] = cells(container, pods, now);
+        table.row([id, name, pod, image, command, created, size, status]);
     }
     table.to_string()
+}
+
+fn cells(container: &ContainerSnapshot, pods: &[SandboxSnapshot], now: Timestamp) -> [String; 7] {
+    let record = &container.record;
+    let pod = pods.iter().find(|pod| pod.record.id == record.sandbox);
+    [
+        record.id.short().to_owned(),
+        record.name().to_string(),
+        pod.map_or_else(|| record.sandbox.short().to_owned(), |pod| pod.record.name().to_string()),
+        record.spec.rootfs.stands_on().map_or("-", |image| image.short()).to_owned(),
+        shortened(&record.spec.process.command.join(" "), COMMAND_LENGTH_MAX),
+        age(record.created_at, now),
+        status(container, now),
+    ]
 }
 
 /// What a container does, in a few words.
@@ -133,7 +180,7 @@ mod tests {
     use mainstay_messages::image::ImageId;
     use mainstay_messages::record::{ContainerRecord, SandboxRecord};
     use mainstay_messages::spec::{LayeredRoot, Rootfs};
-    use mainstay_messages::{ContainerId, ContainerSpec, Exit, SandboxId, SandboxSpec};
+    use mainstay_messages::{ContainerSpec, Exit, SandboxId, SandboxSpec};
 
     use super::*;
 
@@ -183,6 +230,20 @@ CONTAINER ID   NAME    POD   IMAGE          COMMAND         CREATED         STAT
 111111111111   runs    web   -              sh -c sleep 1   5 minutes ago   running for 4 minutes
 222222222222   died    web   abababababab   sh -c sleep 1   5 minutes ago   exited (137, out of memory) 1 minute ago
 333333333333   waits   web   -              sh -c sleep 1   5 minutes ago   created
+";
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn sizes_stand_before_what_containers_do() {
+        let all = containers();
+        let usage = DiskUsage { bytes: 3 << 20, inodes: 7 };
+        let sizes = Sizes::from([(all[0].record.id.clone(), usage)]);
+        let shown = containers_with_sizes(&all[..2], &[pod()], &sizes, Timestamp(5 * MINUTE_NS));
+        let expected = "\
+CONTAINER ID   NAME   POD   IMAGE          COMMAND         CREATED          SIZE   STATUS
+111111111111   runs   web   -              sh -c sleep 1   5 minutes ago   3 MiB   running for 4 minutes
+222222222222   died   web   abababababab   sh -c sleep 1   5 minutes ago       ?   exited (137, out of memory) 1 minute ago
 ";
         assert_eq!(shown, expected);
     }
