@@ -66,6 +66,7 @@ async fn a_disk_that_is_full_in_the_middle_of_a_pull_gets_its_room_back() {
     let taken = node.disk.room() - LARGE_BYTES as u64 * 3 / 2;
     let file = fs::File::create(&ballast).expect("made");
     rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, taken).expect("there is room");
+    drop(file);
     let before = node.disk.room();
 
     let error = node.pull(&large).await.expect_err("blob and layer do not fit together");
