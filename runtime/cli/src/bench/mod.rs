@@ -7,6 +7,7 @@ mod churn;
 mod floor;
 mod lifecycle;
 mod memory;
+mod pull;
 mod restart;
 mod series;
 
@@ -27,9 +28,14 @@ pub enum Bench {
     Restart(Restart),
     /// Many pods are run and removed: what is there before and after, and what the durable writes cost.
     Churn(Churn),
+    /// An image from a registry on the loopback network, with what each stage takes alone beside it.
+    Pull(Pull),
     /// The floor alone: clone, mounts and exec in five new namespaces. Runs in a process of its own.
     #[command(hide = true)]
     Floor(Floor),
+    /// The registry of the pull benchmark. Runs in a process of its own.
+    #[command(hide = true)]
+    Registry(RegistryOptions),
 }
 
 /// Options of the life cycle benchmark.
@@ -122,4 +128,5 @@ fn sleeper() -> Result<ContainerSpec, Box<dyn Error>> {
 
 pub use churn::run as run_churn;
 pub use lifecycle::run as run_lifecycle;
+pub use pull::{Pull, RegistryOptions, run as run_pull, run_registry};
 pub use restart::run as run_restart;
