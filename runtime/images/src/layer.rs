@@ -137,7 +137,7 @@ impl Unpacking {
 
     /// Unpacks the layer from its compressed bytes, makes it durable and records it. Blocks, also for bytes that are still
     /// on their way, and for the layers below.
-    pub fn run(self, source: impl Read + Send, observer: &Observer) -> Result<()> {
+    pub fn run(self, source: impl Read + Send + 'static, observer: &Observer) -> Result<()> {
         let totals = self.unpack(source, observer)?;
         self.finish(totals, observer)
     }
@@ -172,7 +172,7 @@ impl Unpacking {
     }
 
     /// Unpacks into the directory of the intent, and leaves it there.
-    pub(crate) fn unpack(&self, source: impl Read + Send, observer: &Observer) -> Result<Totals> {
+    pub(crate) fn unpack(&self, source: impl Read + Send + 'static, observer: &Observer) -> Result<Totals> {
         let (inner, blob) = (&self.inner, &self.layer.blob.digest);
         let directory = inner.disk.unpacking(self.id);
         disk::remove(&directory)?;

@@ -5,9 +5,9 @@ use std::io;
 
 use bytes::Bytes;
 use mainstay_images::{BlobWriter, ImagesError, Observer};
-use mainstay_oci_image::Digest;
+use mainstay_oci_image::{Algorithm, Digest};
 use mainstay_registry::Sink;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::failure::PullError;
@@ -29,6 +29,8 @@ pub(crate) struct Room {
 enum Piece {
     Bytes(Bytes),
     Restart,
+    /// Asks for the digest of all that came, and was there before.
+    Digest(oneshot::Sender<Digest>),
     Commit,
 }
 
@@ -53,6 +55,8 @@ fn write(
         match pieces.blocking_recv() {
             Some(Piece::Bytes(bytes)) => writer.write(&bytes)?,
             Some(Piece::Restart) => writer.restart()?,
+            // Who has left needs no answer.
+            Some(Piece::Digest(answer)) => drop(answer.send(writer.found())),
             Some(Piece::Commit) => return writer.commit(observer),
             None => return Ok(()),
         }
@@ -68,7 +72,7 @@ impl WriterSink {
 
     async fn hand(&self, piece: Piece) -> io::Result<()> {
         // What is wrong is told by the thread; here it only ends the transfer.
-        self.0.send(piece).await.map_err(|_| io::Error::other("writing it has failed"))
+        self.0.send(piece).await.map_err(|_| writing_failed())
     }
 }
 
@@ -80,6 +84,16 @@ impl Sink for WriterSink {
     async fn restart(&mut self) -> io::Result<()> {
         self.hand(Piece::Restart).await
     }
+
+    async fn digest(&mut self, _: Algorithm) -> io::Result<Digest> {
+        let (answer, digest) = oneshot::channel();
+        self.hand(Piece::Digest(answer)).await?;
+        digest.await.map_err(|_| writing_failed())
+    }
+}
+
+fn writing_failed() -> io::Error {
+    io::Error::other("writing it has failed")
 }
 
 impl WriterThread {

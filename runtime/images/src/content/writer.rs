@@ -77,9 +77,9 @@ impl BlobWriter {
         self.written
     }
 
-    /// A hasher that has seen the bytes that are there, for whoever goes on from there and verifies too.
-    pub fn hasher(&self) -> Hasher {
-        self.hasher.clone()
+    /// The digest of the bytes that are there, with the algorithm of the blob's own.
+    pub fn found(&self) -> Digest {
+        self.hasher.clone().finish()
     }
 
     /// Bytes that there will be.

@@ -63,8 +63,7 @@ pub(crate) fn read(
     observer: &Observer,
 ) -> Result<Vec<Candidate>> {
     let limits = &hold.inner().settings.limits;
-    let stream =
-        Stream::new(source, limits, Algorithm::Sha256).map_err(|source| unreadable(source.to_string()))?;
+    let stream = Stream::new(source, limits).map_err(|source| unreadable(source.to_string()))?;
     let mut archive = Archive::new(stream);
     let mut contents = Contents::default();
     while let Some(member) = archive.next().map_err(archive_error)? {
