@@ -159,7 +159,7 @@ impl Hold {
             pulled_at: Timestamp::from_system(SystemTime::now()),
         };
         inner.checkpoint("image-complete");
-        {
+        let record = {
             let mut tables = inner.activity.tables();
             for digest in record.blobs() {
                 self.keep_blob(&mut tables, digest);
@@ -167,22 +167,27 @@ impl Hold {
             for layer in &record.layers {
                 self.keep_chain(&mut tables, &layer.chain);
             }
-            let missing = inner.records.change("recording an image", |transaction| {
+            let known = inner.records.change("recording an image", |transaction| {
                 for digest in record.blobs() {
                     if rows::blob(transaction, digest)?.is_none() {
-                        return Ok(Some(ImagesError::NoBlob { digest: digest.clone() }));
+                        return Ok(Err(ImagesError::NoBlob { digest: digest.clone() }));
                     }
                 }
                 for layer in &record.layers {
                     if rows::ready_layer(transaction, &layer.chain)?.is_none() {
                         let (image, chain) = (record.name.clone(), layer.chain.clone());
-                        return Ok(Some(ImagesError::NoLayer { image, chain }));
+                        return Ok(Err(ImagesError::NoLayer { image, chain }));
                     }
                 }
-                rows::put_image(transaction, &record).map(|()| None)
+                // A pull that brought nothing writes nothing, and waits for no disk.
+                let known = rows::image(transaction, &record.name)?;
+                if let Some(known) = known.filter(|known| known.is_same(&record)) {
+                    return Ok(Ok(Some(known)));
+                }
+                rows::put_image(transaction, &record).map(|()| Ok(None))
             })?;
-            missing.map_or(Ok(()), Err)?;
-        }
+            known?.unwrap_or(record)
+        };
         inner.checkpoint("image-recorded");
         inner.publish()?;
         Ok(Arc::new(record))

@@ -77,6 +77,8 @@ pub(crate) struct Job<'a> {
     pub(crate) limits: &'a Limits,
     pub(crate) overlay: OverlayAttributes,
     pub(crate) observer: &'a Observer,
+    /// Called when all entries are made: what it writes becomes durable with them.
+    pub(crate) made: &'a dyn Fn(Totals) -> Result<()>,
 }
 
 /// What was unpacked.
@@ -123,7 +125,9 @@ pub(crate) fn unpack(job: Job<'_>, source: impl Read + Send + 'static) -> Result
     let mut content = Ahead::start(stream, job.diff_id.algorithm()).map_err(unreadable)?;
     let (diff_id, root) = (job.diff_id.clone(), rustix::io::dup(&job.target));
     let root = root.map_err(|error| write_failed(&layer, "duplicating a descriptor", error.into()))?;
+    let made = job.made;
     let totals = entries(job, &mut content, &counts)?;
+    made(totals)?;
     let found = content.digest();
     if found != diff_id {
         return Err(ImagesError::WrongDiffId { layer, expected: diff_id, found });

@@ -74,6 +74,7 @@ impl Bench {
             limits: &self.limits,
             overlay: OverlayAttributes::Trusted,
             observer: &Observer::none(),
+            made: &|_| Ok(()),
         };
         let totals = unpack(job, io::Cursor::new(bytes.to_vec()))?;
         self.layers.push(path.clone());

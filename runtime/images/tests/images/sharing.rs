@@ -36,6 +36,21 @@ fn a_pulled_image_is_listed_found_inspected_and_still_there_after_a_restart() {
     assert_eq!(read(plan.lower[1].join("etc/a")), "1");
 }
 
+/// A pull of an image that was here waited for the disk, to write down what was written there before.
+#[test]
+fn a_pull_that_finds_the_image_as_it_is_leaves_its_record() {
+    if !is_root() {
+        return;
+    }
+    let (one, two) = (image(&[&[("a", "1")]]), image(&[&[("a", "2")]]));
+    let world = World::new();
+    let first = world.pull("busybox", &one);
+    assert_eq!(world.pull("busybox", &one), first, "with the time of the first pull");
+    let other = world.pull("busybox", &two);
+    assert_eq!(world.images.find("busybox").expect("pulled"), other);
+    assert_ne!(other.manifest, first.manifest);
+}
+
 /// Case 51: ten pods with one image made ten downloads and ten unpacks, or waited in back-off.
 #[test]
 fn many_pulls_at_once_fetch_each_blob_once_and_unpack_each_layer_once() {

@@ -245,6 +245,7 @@ fn a_wrong_diff_id_is_told_with_both_digests() {
         limits: &bench.limits,
         overlay: OverlayAttributes::Trusted,
         observer: &Observer::none(),
+        made: &|_| Ok(()),
     };
     let found = Digest::of(&bytes).to_string();
     let text = unpack(job, io::Cursor::new(bytes)).expect_err("wrong").to_string();
