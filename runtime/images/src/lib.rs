@@ -36,6 +36,9 @@ mod content;
 mod disk;
 mod error;
 mod export;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod gc;
 mod hold;
 mod images;

@@ -6,7 +6,7 @@
 //! and on another port than 443, over HTTP where it does not speak TLS.
 
 mod docker_certs;
-mod file;
+pub(crate) mod file;
 
 use std::net::IpAddr;
 use std::path::PathBuf;

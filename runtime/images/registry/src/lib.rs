@@ -33,6 +33,9 @@ mod body;
 pub mod challenge;
 pub mod credentials;
 pub mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod host;
 mod hosts;
 pub mod liveness;

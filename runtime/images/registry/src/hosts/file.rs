@@ -56,7 +56,7 @@ struct Host {
 }
 
 /// The hosts that a file names, and the registry itself as the last one.
-pub(super) fn parse(text: &str, dir: &Path, registry: &str) -> Result<Vec<Endpoint>, HostsError> {
+pub(crate) fn parse(text: &str, dir: &Path, registry: &str) -> Result<Vec<Endpoint>, HostsError> {
     let path = dir.join("hosts.toml");
     let malformed = |error: toml::de::Error| {
         let reason = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
