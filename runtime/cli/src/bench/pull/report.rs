@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::Shape;
 use super::image::Bytes;
-use super::stages::Stages;
+use super::stages::{Stages, Taken};
 use crate::bench::series::{Series, Summary};
 
 /// The measurements of all rounds.
@@ -34,9 +34,8 @@ pub struct Report {
     stages: Vec<Stage>,
     /// Median of the pull to that of the slowest stage.
     ratio_to_slowest_stage: f64,
-    /// Median of the pull to that of all stages but the sync, spread over the processors.
-    ratio_to_shared_stages: f64,
-    processors: usize,
+    /// Median of the processors' time for the pull to that for all stages together.
+    ratio_of_work: f64,
     /// A pull of the image that is there.
     present: Summary,
     /// The most memory that the process had more than before a pull, in KiB.
@@ -55,6 +54,8 @@ struct Stage {
     name: &'static str,
     #[serde(flatten)]
     rate: Rate,
+    /// Time of the processors.
+    cpu: Summary,
 }
 
 impl Rounds {
@@ -65,7 +66,7 @@ impl Rounds {
             let mb_per_second = self.bytes.content as f64 / summary.p50_us.max(1) as f64;
             Some(Rate { summary, mb_per_second })
         };
-        let of_stages: [(&'static str, fn(&Stages) -> Duration); 5] = [
+        let of_stages: [(&'static str, fn(&Stages) -> Taken); 5] = [
             ("receive", |stages| stages.receive),
             ("hash", |stages| stages.hash),
             ("inflate", |stages| stages.inflate),
@@ -74,22 +75,24 @@ impl Rounds {
         ];
         let stages = of_stages
             .into_iter()
-            .map(|(name, of)| Some(Stage { name, rate: rate(&mut self.stages.iter().map(of))? }))
+            .map(|(name, of)| {
+                let taken = || self.stages.iter().map(of);
+                let cpu = taken().map(|taken| taken.cpu).collect::<Series>().summary()?;
+                Some(Stage { name, rate: rate(&mut taken().map(|taken| taken.time))?, cpu })
+            })
             .collect::<Option<Vec<_>>>()?;
         let pull = rate(&mut self.pulls.iter().copied())?;
         let p50 = |stage: &Stage| stage.rate.summary.p50_us;
         let slowest = stages.iter().map(p50).max()?.max(1);
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let work: u64 = stages.iter().filter(|stage| stage.name != "sync").map(p50).sum();
-        let shared = work as f64 / processors as f64;
+        let work: u64 = stages.iter().map(|stage| stage.cpu.p50_us).sum();
+        let cpu = self.cpu.into_iter().collect::<Series>().summary()?;
         Some(Report {
             shape,
             bytes: self.bytes,
             ratio_to_slowest_stage: pull.summary.p50_us as f64 / slowest as f64,
-            ratio_to_shared_stages: pull.summary.p50_us as f64 / shared.max(1.0),
-            processors,
+            ratio_of_work: cpu.p50_us as f64 / work.max(1) as f64,
             pull,
-            cpu: self.cpu.into_iter().collect::<Series>().summary()?,
+            cpu,
             stages,
             present: self.present.into_iter().collect::<Series>().summary()?,
             peak_growth_kib: self.peaks.into_iter().max()? / 1024,
@@ -109,16 +112,16 @@ pub fn print_table(report: &Report) {
         mb(bytes.content),
         mb(bytes.blobs)
     );
-    println!("{:<26}{:>10}{:>10}{:>10}", "", "p50 (ms)", "max", "MB/s");
-    let row = |name: &str, rate: &Rate| {
+    println!("{:<26}{:>10}{:>10}{:>10}{:>14}", "", "p50 (ms)", "max", "MB/s", "processor (ms)");
+    let row = |name: &str, rate: &Rate, cpu: &Summary| {
         let Rate { summary, mb_per_second } = rate;
-        println!("{name:<26}{:>10}{:>10}{mb_per_second:>10.1}", ms(summary.p50_us), ms(summary.max_us));
+        let (p50, max, cpu) = (ms(summary.p50_us), ms(summary.max_us), ms(cpu.p50_us));
+        println!("{name:<26}{p50:>10}{max:>10}{mb_per_second:>10.1}{cpu:>14}");
     };
-    row("pull", &report.pull);
+    row("pull", &report.pull, &report.cpu);
     for stage in &report.stages {
-        row(&format!("  {} alone", stage.name), &stage.rate);
+        row(&format!("  {} alone", stage.name), &stage.rate, &stage.cpu);
     }
-    println!("{:<26}{:>10}{:>10}", "processor time of a pull", ms(report.cpu.p50_us), ms(report.cpu.max_us));
     println!(
         "{:<26}{:>10}{:>10}",
         "image already there",
@@ -126,10 +129,9 @@ pub fn print_table(report: &Report) {
         ms(report.present.max_us)
     );
     println!(
-        "a pull takes {:.2} times the slowest stage, {:.2} times the work of all on {} processors; {:.1} MiB of memory",
+        "a pull takes {:.2} times the slowest stage, and {:.2} times the processors' work of all; {:.1} MiB of memory",
         report.ratio_to_slowest_stage,
-        report.ratio_to_shared_stages,
-        report.processors,
+        report.ratio_of_work,
         report.peak_growth_kib as f64 / 1024.0
     );
 }
@@ -142,11 +144,12 @@ mod tests {
     #[test]
     fn the_ratio_is_that_of_the_medians() {
         let ms = Duration::from_millis;
+        let taken = |time, cpu| Taken { time: ms(time), cpu: ms(cpu) };
         let rounds = Rounds {
             pulls: vec![ms(30), ms(20), ms(90)],
             present: vec![ms(1); 3],
             cpu: vec![ms(25); 3],
-            stages: vec![Stages { inflate: ms(20), write: ms(5), ..Stages::default() }; 3],
+            stages: vec![Stages { inflate: taken(20, 15), write: taken(5, 5), ..Stages::default() }; 3],
             peaks: vec![1 << 20, 3 << 20, 2 << 20],
             bytes: Bytes { blobs: 1_000_000, content: 3_000_000 },
         };
@@ -154,6 +157,6 @@ mod tests {
             Shape { layers: 1, size_mib: 3, files: 1, compressible: 0, compression: Compression::Plain };
         let report = rounds.report(shape).expect("three rounds");
         assert_eq!((report.ratio_to_slowest_stage, report.pull.mb_per_second), (1.5, 100.0));
-        assert_eq!(report.peak_growth_kib, 3072);
+        assert_eq!((report.ratio_of_work, report.peak_growth_kib), (1.25, 3072));
     }
 }

@@ -11,23 +11,33 @@ use rustix::fs::{Gid, Mode, OFlags, Timespec, Timestamps, Uid, fchmod, fchown, f
 use sha2::{Digest, Sha256};
 
 use super::registry::Registry;
+use crate::bench::memory;
 
 /// Bytes that are read and written at a time.
 const READ_BYTES: usize = 256 << 10;
 
-/// How long each stage took.
+/// What one stage took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// From its beginning to its end.
+    pub time: Duration,
+    /// Time of the processors, which says more on a machine that others use too.
+    pub cpu: Duration,
+}
+
+/// What each stage took.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stages {
     /// The blobs over the network.
-    pub receive: Duration,
+    pub receive: Taken,
     /// The digests of the blobs, and those of the archives where they are others.
-    pub hash: Duration,
+    pub hash: Taken,
     /// The archives out of the blobs.
-    pub inflate: Duration,
+    pub inflate: Taken,
     /// The blobs as files, and the files of the archives.
-    pub write: Duration,
+    pub write: Taken,
     /// One sync of all that was written.
-    pub sync: Duration,
+    pub sync: Taken,
 }
 
 /// Takes the time of each stage, in a new directory that is removed again.
@@ -75,10 +85,10 @@ pub fn measure(registry: &Registry, directory: &Path) -> io::Result<Stages> {
     Ok(Stages { receive, hash, inflate, write: write?, sync: sync? })
 }
 
-fn timed(work: impl FnOnce() -> io::Result<()>) -> io::Result<Duration> {
-    let begun = Instant::now();
+fn timed(work: impl FnOnce() -> io::Result<()>) -> io::Result<Taken> {
+    let (begun, cpu) = (Instant::now(), memory::cpu_time());
     work()?;
-    Ok(begun.elapsed())
+    Ok(Taken { time: begun.elapsed(), cpu: memory::cpu_time() - cpu })
 }
 
 fn drain(
