@@ -9,6 +9,18 @@ use super::image::Bytes;
 use super::stages::{Stages, Taken};
 use crate::bench::series::{Series, Summary};
 
+/// What a stage took.
+type OfStage = fn(&Stages) -> Taken;
+
+/// The stages, by the names that they are shown with.
+const STAGES: [(&str, OfStage); 5] = [
+    ("receive", |stages| stages.receive),
+    ("hash", |stages| stages.hash),
+    ("inflate", |stages| stages.inflate),
+    ("write", |stages| stages.write),
+    ("sync", |stages| stages.sync),
+];
+
 /// The measurements of all rounds.
 #[derive(Debug, Default)]
 pub struct Rounds {
@@ -66,14 +78,7 @@ impl Rounds {
             let mb_per_second = self.bytes.content as f64 / summary.p50_us.max(1) as f64;
             Some(Rate { summary, mb_per_second })
         };
-        let of_stages: [(&'static str, fn(&Stages) -> Taken); 5] = [
-            ("receive", |stages| stages.receive),
-            ("hash", |stages| stages.hash),
-            ("inflate", |stages| stages.inflate),
-            ("write", |stages| stages.write),
-            ("sync", |stages| stages.sync),
-        ];
-        let stages = of_stages
+        let stages = STAGES
             .into_iter()
             .map(|(name, of)| {
                 let taken = || self.stages.iter().map(of);
