@@ -117,11 +117,11 @@ pub fn print_table(report: &Report) {
         mb(bytes.content),
         mb(bytes.blobs)
     );
-    println!("{:<26}{:>10}{:>10}{:>10}{:>14}", "", "p50 (ms)", "max", "MB/s", "processor (ms)");
+    println!("{:<26}{:>10}{:>10}{:>10}{:>16}", "", "p50 (ms)", "max", "MB/s", "processor (ms)");
     let row = |name: &str, rate: &Rate, cpu: &Summary| {
         let Rate { summary, mb_per_second } = rate;
         let (p50, max, cpu) = (ms(summary.p50_us), ms(summary.max_us), ms(cpu.p50_us));
-        println!("{name:<26}{p50:>10}{max:>10}{mb_per_second:>10.1}{cpu:>14}");
+        println!("{name:<26}{p50:>10}{max:>10}{mb_per_second:>10.1}{cpu:>16}");
     };
     row("pull", &report.pull, &report.cpu);
     for stage in &report.stages {
