@@ -8,14 +8,15 @@ use mainstay_integration_tests::peer;
 use serde_json::Value;
 
 /// Who may use whom, by package. Everything else of the workspace is off limits; dev-dependencies count too.
-const ALLOWED: [(&str, &[&str]); 19] = [
+const ALLOWED: [(&str, &[&str]); 20] = [
     ("mainstay-messages", &[]),
     ("mainstay-actors", &["mainstay-messages"]),
     ("mainstay-cgroups", &[]),
     ("mainstay-launch", &[]),
     ("mainstay-task-api", &["mainstay-messages"]),
     ("mainstay-nri-api", &[]),
-    ("mainstay-nri", &["mainstay-messages", "mainstay-nri-api"]),
+    ("mainstay-nri", &["mainstay-messages", "mainstay-nri-api", "mainstay-nri-plugin"]),
+    ("mainstay-nri-plugin", &["mainstay-nri-api"]),
     ("mainstay-shim", &["mainstay-messages", "mainstay-cgroups", "mainstay-launch", "mainstay-task-api"]),
     (
         "mainstay-supervisor",
@@ -63,7 +64,15 @@ const ALLOWED: [(&str, &[&str]); 19] = [
     ("mainstay-cli", &["mainstay", "mainstay-messages", "mainstay-admin"]),
     (
         "mainstay-integration-tests",
-        &["mainstay", "mainstay-messages", "mainstay-admin", "mainstay-actors", "mainstay-cli"],
+        &[
+            "mainstay",
+            "mainstay-messages",
+            "mainstay-admin",
+            "mainstay-actors",
+            "mainstay-cli",
+            "mainstay-nri-api",
+            "mainstay-nri-plugin",
+        ],
     ),
 ];
 

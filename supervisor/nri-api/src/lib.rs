@@ -7,6 +7,7 @@
 
 mod events;
 pub mod mux;
+mod serve;
 
 // Written by build.rs from the files in `proto/`, whose comments are the documentation.
 #[allow(missing_docs)]
@@ -24,6 +25,7 @@ pub use generated::nri_ttrpc::{
 };
 pub use generated::value::*;
 pub use protobuf::{Enum, EnumOrUnknown, Message, MessageField};
+pub use serve::serve;
 pub use ttrpc;
 
 /// The version of the API that this crate speaks; both sides say theirs since 0.12.

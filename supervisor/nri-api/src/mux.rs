@@ -92,7 +92,7 @@ impl Mux {
 
 impl Drop for Mux {
     fn drop(&mut self) {
-        self.closing.close(Closed::Here);
+        self.closing.close(Closed::here("it is not needed any more"));
         // They hold the socket, which is to be closed now and not when they have noticed.
         for task in &self.tasks {
             task.abort();

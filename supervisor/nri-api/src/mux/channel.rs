@@ -68,7 +68,7 @@ impl AsyncWrite for Channel {
 /// What a reader is told at the end: an orderly one is an end of file.
 fn end(reason: Option<Closed>) -> io::Result<()> {
     match reason {
-        None | Some(Closed::Here | Closed::There) => Ok(()),
+        None | Some(Closed::Here { .. } | Closed::There) => Ok(()),
         Some(reason) => Err(reason.into()),
     }
 }

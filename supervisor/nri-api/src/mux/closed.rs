@@ -10,8 +10,11 @@ use tokio::sync::watch;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Closed {
     /// This side closed it.
-    #[error("this side closed the connection")]
-    Here,
+    #[error("this side closed the connection: {reason}")]
+    Here {
+        /// In words, for people.
+        reason: String,
+    },
     /// The other side closed it, or ended.
     #[error("the other side closed the connection")]
     There,
@@ -65,6 +68,13 @@ pub enum Closed {
 #[derive(Clone, Debug)]
 pub struct Closing(watch::Sender<Option<Closed>>);
 
+impl Closed {
+    /// This side closed it, for this reason.
+    pub fn here(reason: impl Into<String>) -> Self {
+        Self::Here { reason: reason.into() }
+    }
+}
+
 impl Closing {
     pub(super) fn new() -> Self {
         Self(watch::Sender::new(None))
@@ -90,7 +100,7 @@ impl Closing {
         match closed.wait_for(Option::is_some).await.map(|reason| reason.clone()) {
             Ok(Some(reason)) => reason,
             // The sender is in `self`, and what was waited for is there.
-            Ok(None) | Err(_) => Closed::Here,
+            Ok(None) | Err(_) => Closed::here("it is gone"),
         }
     }
 }
@@ -98,7 +108,7 @@ impl Closing {
 impl From<Closed> for io::Error {
     fn from(closed: Closed) -> Self {
         let kind = match &closed {
-            Closed::Here => io::ErrorKind::NotConnected,
+            Closed::Here { .. } => io::ErrorKind::NotConnected,
             Closed::There => io::ErrorKind::BrokenPipe,
             Closed::CutOff { .. } => io::ErrorKind::UnexpectedEof,
             Closed::TooLong { .. } => io::ErrorKind::InvalidData,

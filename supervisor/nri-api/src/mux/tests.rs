@@ -119,7 +119,7 @@ fn the_end_is_named_by_how_it_came() {
         let ((mux, mut channels), _peer) = with_raw_peer();
         let closing = mux.closing();
         drop(mux);
-        assert_eq!(closing.closed().await, Closed::Here);
+        assert_eq!(closing.closed().await, Closed::here("it is not needed any more"));
         assert_eq!(channels.runtime.read(&mut [0; 1]).await.expect("an orderly end"), 0);
         assert!(channels.runtime.write_all(b"x").await.is_err());
     });
