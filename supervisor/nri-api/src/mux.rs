@@ -47,6 +47,7 @@ pub const RUNTIME_CONNECTION: u32 = 2;
 /// A socket that carries two connections. Dropped, it closes them.
 #[derive(Debug)]
 pub struct Mux {
+    socket: Arc<UnixStream>,
     closing: Closing,
     tasks: [JoinHandle<()>; 2],
 }
@@ -69,13 +70,13 @@ impl Mux {
         let (plugin, plugin_frames) = incoming::queue();
         let (runtime, runtime_frames) = incoming::queue();
         let queues = incoming::Queues { plugin, runtime };
-        let reader = incoming::read(Arc::clone(&socket), queues, closing.clone());
+        let reader = read_and_shut(Arc::clone(&socket), queues, closing.clone());
         let writer = outgoing::write(Arc::clone(&outgoing));
         let channels = Channels {
             plugin: Channel::new(PLUGIN_CONNECTION, plugin_frames, Arc::clone(&outgoing)),
             runtime: Channel::new(RUNTIME_CONNECTION, runtime_frames, outgoing),
         };
-        (Mux { closing, tasks: [tokio::spawn(reader), tokio::spawn(writer)] }, channels)
+        (Mux { socket, closing, tasks: [tokio::spawn(reader), tokio::spawn(writer)] }, channels)
     }
 
     /// The same with a socket of the standard library.
@@ -93,9 +94,21 @@ impl Mux {
 impl Drop for Mux {
     fn drop(&mut self) {
         self.closing.close(Closed::here("it is not needed any more"));
-        // They hold the socket, which is to be closed now and not when they have noticed.
+        shut(&self.socket);
         for task in &self.tasks {
             task.abort();
         }
     }
+}
+
+/// Reads until the end, whoever made it, and lets the other side see it.
+async fn read_and_shut(socket: Arc<UnixStream>, queues: incoming::Queues, closing: Closing) {
+    incoming::read(Arc::clone(&socket), queues, closing).await;
+    shut(&socket);
+}
+
+/// Ends the connection now, and not when all who hold a channel have noticed. What was sent is still read.
+fn shut(socket: &UnixStream) {
+    // It fails only when the other side has ended it.
+    let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
 }

@@ -125,6 +125,28 @@ fn the_end_is_named_by_how_it_came() {
     });
 }
 
+/// A channel that somebody still holds kept the socket open, so that the other side saw no end.
+#[test]
+fn the_other_side_sees_an_end_at_once_whoever_holds_a_channel() {
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let (_channels, mut peer) = tokio.block_on(async {
+        let ((_mux, mut channels), peer) = with_raw_peer();
+        channels.plugin.write_all(b"last words").await.expect("written");
+        (channels, peer.into_std().expect("a socket"))
+    });
+    // Nothing runs on tokio any more.
+    peer.set_nonblocking(false).expect("set");
+    let mut got = Vec::new();
+    std::io::Read::read_to_end(&mut peer, &mut got).expect("an end");
+    assert_eq!(&got[HEADER_BYTES..], b"last words");
+
+    on_tokio(async {
+        let ((mux, _channels), mut peer) = with_raw_peer();
+        mux.closing().close(Closed::here("enough"));
+        assert_eq!(peer.read(&mut [0; 1]).await.expect("an end"), 0);
+    });
+}
+
 #[test]
 fn what_came_before_the_end_is_still_read() {
     on_tokio(async {

@@ -70,7 +70,7 @@ async fn one_that_does_not_take_its_configuration_is_not_linked() {
     let world = World::new();
     let plugin = world.start(Identity::new("10", "stub"), Obedient, Faults::default());
     let registered = world.accept().await.register(AMPLE).await.expect("registered");
-    let refused = registered.configure(configuration("nonsense"), AMPLE).await.err().expect("refused");
+    let refused = registered.configure(configuration("nonsense"), AMPLE).await.expect_err("refused");
     let HandshakeError::Configure(CallError::Refused { reason, .. }) = &refused else { panic!("{refused}") };
     assert!(reason.contains("the fault \"nonsense\" is not valid"), "{reason}");
     // It is cut off with that.

@@ -19,9 +19,12 @@ use tokio::net::UnixStream;
 
 use crate::world::{AMPLE, World, configuration, container, pod};
 
+/// What one synchronisation tells.
+type Seen = (Vec<PodSandbox>, Vec<Container>);
+
 /// Remembers what it was told.
 #[derive(Clone, Default)]
-struct Scribe(Arc<Mutex<Vec<(Vec<PodSandbox>, Vec<Container>)>>>);
+struct Scribe(Arc<Mutex<Vec<Seen>>>);
 
 #[async_trait]
 impl Plugin for Scribe {
@@ -137,7 +140,7 @@ async fn a_plugin_that_takes_a_part_for_all_is_found_out() {
 #[tokio::test]
 async fn a_plugin_that_asks_for_events_that_are_none_is_refused() {
     let world = World::new();
-    let error = careless(&world, 1 << 20).await.err().expect("refused");
+    let error = careless(&world, 1 << 20).await.expect_err("refused");
     assert_eq!(
         error.to_string(),
         "the event mask 0x100000 has the unknown bits 0x100000; the known ones are 0x3fff"
