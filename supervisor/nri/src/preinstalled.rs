@@ -6,6 +6,7 @@
 //! A plugin is an executable file `NN-name`. It is started with nothing but three variables in its environment and its
 //! connection as descriptor 3, in a process group of its own; what it prints goes to the log of the runtime.
 
+mod fork;
 mod output;
 mod process;
 
