@@ -8,16 +8,25 @@ use mainstay_integration_tests::peer;
 use serde_json::Value;
 
 /// Who may use whom, by package. Everything else of the workspace is off limits; dev-dependencies count too.
-const ALLOWED: [(&str, &[&str]); 17] = [
+const ALLOWED: [(&str, &[&str]); 19] = [
     ("mainstay-messages", &[]),
     ("mainstay-actors", &["mainstay-messages"]),
     ("mainstay-cgroups", &[]),
     ("mainstay-launch", &[]),
     ("mainstay-task-api", &["mainstay-messages"]),
+    ("mainstay-nri-api", &[]),
+    ("mainstay-nri", &["mainstay-messages", "mainstay-nri-api"]),
     ("mainstay-shim", &["mainstay-messages", "mainstay-cgroups", "mainstay-launch", "mainstay-task-api"]),
     (
         "mainstay-supervisor",
-        &["mainstay-messages", "mainstay-cgroups", "mainstay-launch", "mainstay-shim", "mainstay-task-api"],
+        &[
+            "mainstay-messages",
+            "mainstay-cgroups",
+            "mainstay-launch",
+            "mainstay-nri",
+            "mainstay-shim",
+            "mainstay-task-api",
+        ],
     ),
     ("mainstay-store", &["mainstay-messages", "mainstay-actors"]),
     ("mainstay-network", &["mainstay-messages"]),

@@ -1,0 +1,1 @@
+//! NRI plugins on the side of the runtime.
