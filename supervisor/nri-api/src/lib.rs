@@ -1,11 +1,12 @@
 //! What is spoken with NRI plugins, the same at both ends.
 //!
 //! Owns: the messages of the public API, version 0.12, and its two services ([`RuntimeClient`], [`PluginClient`] and the
-//! traits to serve them), the events that a plugin can ask for ([`EventMask`]), and the names that are agreed on.
+//! traits to serve them), the events that a plugin can ask for ([`EventMask`]), the connection on which they are spoken ([`mux`]), and the names that are agreed on.
 //!
 //! Never: starts processes, decides anything. The comments of the messages are in `proto/`.
 
 mod events;
+pub mod mux;
 
 // Written by build.rs from the files in `proto/`, whose comments are the documentation.
 #[allow(missing_docs)]
