@@ -1,1 +1,3 @@
 //! NRI plugins on the side of the runtime.
+
+pub mod adjust;
