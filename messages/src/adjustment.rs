@@ -5,7 +5,7 @@
 //! from what it has checked; all that is in one can be honoured or is refused by name when the container is made.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -243,6 +243,15 @@ impl Adjustment {
     /// Whether it changes anything.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Whether it has a say about what is mounted at a place in the container.
+    pub fn changes_mount(&self, target: &Path) -> bool {
+        self.mounts.iter().any(|change| match change {
+            MountChange::Remove { destination } | MountChange::Put { destination, .. } => {
+                destination == target
+            }
+        })
     }
 
     /// Annotations with the changes.

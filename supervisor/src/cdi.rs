@@ -3,8 +3,7 @@
 //! Owns: reading the files of `/etc/cdi` and `/var/run/cdi` and finding a device in them; a file of the second directory goes
 //! before one of the first. Never: makes such files, or watches them; they are read for each container that names a device.
 //!
-//! Files are JSON or YAML by the specification. Only JSON is read here, with YAML refused by name when a device is not found: the
-//! YAML crates that were once kept are given up, and nvidia-ctk and its like write JSON when they are asked to.
+//! Files are JSON or YAML, by their names. What cannot be read is passed over, and said when a device is not found.
 
 mod edits;
 #[cfg(test)]
@@ -20,7 +19,7 @@ use serde::Deserialize;
 pub use edits::Edits;
 
 /// Where files are, the first the weakest.
-pub(crate) const DIRECTORIES: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
+pub const DIRECTORIES: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
 /// The largest file, in bytes.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// The most files of a directory that are read.
@@ -47,7 +46,7 @@ struct NamedDevice {
 }
 
 /// What is to be changed for these devices, in their order; what a file says for all its devices comes once, before those.
-pub(crate) fn edits(names: &[String], directories: &[&Path]) -> Result<Vec<Edits>> {
+pub(crate) fn edits(names: &[String], directories: &[PathBuf]) -> Result<Vec<Edits>> {
     if names.is_empty() {
         return Ok(Vec::new());
     }
@@ -83,31 +82,27 @@ struct Files {
 }
 
 impl Files {
-    fn read(directories: &[&Path]) -> Files {
+    fn read(directories: &[PathBuf]) -> Files {
         let mut files = Files::default();
         for directory in directories {
             let entries = fs::read_dir(directory).into_iter().flatten().flatten();
             let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
             paths.sort();
             for path in paths.iter().take(FILES_MAX) {
-                match path.extension().and_then(|extension| extension.to_str()) {
-                    Some("json") => match read(path) {
-                        Ok(registry) => {
-                            files.registries.entry(registry.kind.clone()).or_default().push(registry)
-                        }
-                        Err(why) => files.unread.push(format!("{path:?} cannot be read: {why}")),
-                    },
-                    Some("yaml" | "yml") => {
-                        files.unread.push(format!("{path:?} is YAML, and only JSON is read"))
+                let extension = path.extension().and_then(|extension| extension.to_str());
+                let Some(form @ ("json" | "yaml" | "yml")) = extension else { continue };
+                match read(path, form) {
+                    Ok(registry) => {
+                        files.registries.entry(registry.kind.clone()).or_default().push(registry);
                     }
-                    _ => {}
+                    Err(why) => files.unread.push(format!("{path:?} cannot be read: {why}")),
                 }
             }
         }
         files
     }
 
-    fn missing(&self, name: &str, directories: &[&Path]) -> Error {
+    fn missing(&self, name: &str, directories: &[PathBuf]) -> Error {
         let mut expected = format!("a device of a file in one of {directories:?}");
         for why in &self.unread {
             expected.push_str("; ");
@@ -117,13 +112,16 @@ impl Files {
     }
 }
 
-fn read(path: &Path) -> std::result::Result<Registry, String> {
+fn read(path: &Path, form: &str) -> std::result::Result<Registry, String> {
     let length = fs::metadata(path).map_err(|error| error.to_string())?.len();
     if length > FILE_BYTES_MAX {
         return Err(format!("{length} bytes are more than {FILE_BYTES_MAX}"));
     }
-    let text = fs::read(path).map_err(|error| error.to_string())?;
-    let registry: Registry = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+    let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let registry: Registry = match form {
+        "json" => serde_json::from_str(&text).map_err(|error| error.to_string())?,
+        _ => serde_saphyr::from_str(&text).map_err(|error| error.to_string())?,
+    };
     let is_known = registry.cdi_version.starts_with("0.") || registry.cdi_version.starts_with("1.");
     if !is_known {
         return Err(format!("cdiVersion {:?} is not known", registry.cdi_version));

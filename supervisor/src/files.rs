@@ -62,7 +62,12 @@ pub(crate) fn check_sources(record: &ContainerRecord) -> Result<()> {
             return Err(Error::StartFailed { reason: format!("rootfs: {path:?} is not a directory") });
         }
     }
+    let adjustment = record.adjustment.as_deref();
     for (index, mount) in record.spec.mounts.iter().enumerate() {
+        // What a plugin has taken away is not looked for.
+        if adjustment.is_some_and(|adjustment| adjustment.changes_mount(&mount.target)) {
+            continue;
+        }
         peers::check(index, mount)?;
         if let MountSource::Bind { path } = &mount.source
             && let Err(error) = fs::metadata(path)

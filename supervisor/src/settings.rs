@@ -11,6 +11,7 @@ use mainstay_messages::{Error, Result};
 use mainstay_task_api::EXEC_OUTPUT_HOLD_MAX_MS;
 use serde::{Deserialize, Serialize};
 
+use crate::cdi;
 use crate::paths::{Directories, SOCKET_PATH_LENGTH_MAX};
 use crate::user_namespaces::UserNamespaces;
 
@@ -68,6 +69,8 @@ pub struct SupervisorSettings {
     pub shim_oom_score: i32,
     /// Which ids of the host pods with a user namespace get.
     pub user_namespaces: UserNamespaces,
+    /// Where CDI files are, the weakest first.
+    pub cdi_dirs: Vec<PathBuf>,
     /// How long things may take.
     pub timeouts: Timeouts,
 }
@@ -164,6 +167,7 @@ impl SupervisorSettings {
             oom_score: OomScorePolicy::Clamp,
             shim_oom_score: -999,
             user_namespaces: UserNamespaces::default(),
+            cdi_dirs: cdi::DIRECTORIES.map(PathBuf::from).into(),
             timeouts: Timeouts::default(),
         }
     }

@@ -32,6 +32,8 @@ pub enum Step {
     ReadonlyPaths,
     /// Paths that are hidden.
     MaskedPaths,
+    /// Moving network devices.
+    NetDevices,
     /// Hooks that run meanwhile.
     Hooks,
     /// Making the container's root the root.
@@ -59,7 +61,7 @@ pub enum Step {
 }
 
 impl Step {
-    const ALL: [Step; 23] = [
+    const ALL: [Step; 24] = [
         Step::Clone,
         Step::Cgroup,
         Step::Namespaces,
@@ -71,6 +73,7 @@ impl Step {
         Step::Terminal,
         Step::ReadonlyPaths,
         Step::MaskedPaths,
+        Step::NetDevices,
         Step::Hooks,
         Step::PivotRoot,
         Step::Hostname,
@@ -104,6 +107,7 @@ impl fmt::Display for Step {
             Step::Terminal => "terminal",
             Step::ReadonlyPaths => "linux.readonlyPaths",
             Step::MaskedPaths => "linux.maskedPaths",
+            Step::NetDevices => "linux.netDevices",
             Step::Hooks => "hooks",
             Step::PivotRoot => "pivot_root",
             Step::Hostname => "hostname",

@@ -34,6 +34,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::clone::{self, CgroupEntry};
 use crate::control::Launching;
 use crate::error::{Context, LaunchError, Result, Step, invalid};
+use crate::net_devices::has_net_devices;
 use crate::syscall::{Cloned, clone_process, close_on_exec_from, execve, exit_now};
 
 /// How long a hook may take that names no limit, in milliseconds. A creation, or a start, has a limit of its own beside it.
@@ -74,7 +75,8 @@ impl HookPoint {
         HookPoint::Poststop,
     ];
 
-    fn name(self) -> &'static str {
+    /// Its name in a spec.
+    pub fn name(self) -> &'static str {
         match self {
             HookPoint::Prestart => "prestart",
             HookPoint::CreateRuntime => "createRuntime",
@@ -122,10 +124,9 @@ impl HookPoint {
 
 /// Whether something is to be done on the host before the root is entered ([`crate::Reply::Environment`]).
 pub fn needs_environment(spec: &Spec) -> bool {
-    let devices = spec.linux().as_ref().and_then(|linux| linux.net_devices().as_ref());
     !HookPoint::Prestart.of(spec).is_empty()
         || !HookPoint::CreateRuntime.of(spec).is_empty()
-        || devices.is_some_and(|devices| !devices.is_empty())
+        || has_net_devices(spec)
 }
 
 /// Hooks to be run on the host.

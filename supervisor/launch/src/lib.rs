@@ -36,6 +36,7 @@ mod init;
 mod limits;
 mod mounts;
 mod namespaces;
+mod net_devices;
 mod pod;
 mod process;
 mod procfs;
@@ -62,6 +63,7 @@ pub use hooks::{
 pub use init::{GROUPS_ANNOTATION, GROUPS_STRICT, InitRequest, USER_ANNOTATION, create};
 pub use limits::OomScorePolicy;
 pub use mounts::sources::HostMounts;
+pub use net_devices::{Handover, NET_DEVICES_MAX, NetDevicesRequest, has_net_devices, move_net_devices};
 pub use pod::{
     POD_NAMESPACES_TIMEOUT_MS, PodInit, PodNamespace, PodNamespaceRequest, PodNamespaces, PodPid,
     pod_namespaces,

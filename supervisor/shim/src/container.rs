@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
@@ -41,6 +42,8 @@ pub(crate) struct Container {
     paused: Cell<Paused>,
     oom_kills_before: Cell<u64>,
     later_hooks: Cell<LaterHooks>,
+    /// Its network namespace, while devices of the host are in it.
+    device_namespace: RefCell<Option<OwnedFd>>,
 }
 
 /// Whether a container is frozen.
@@ -61,6 +64,7 @@ impl Container {
             paused: Cell::new(Paused::No),
             oom_kills_before: Cell::new(0),
             later_hooks: Cell::default(),
+            device_namespace: RefCell::default(),
         })
     }
 
@@ -108,6 +112,16 @@ impl Container {
     /// Reads the bundle's spec. It is not kept: it may be large, and is needed only when a process is started.
     pub(crate) fn spec(&self) -> Result<Spec, Failure> {
         read_spec(&self.bundle)
+    }
+
+    /// Notes that devices of the host are in its network namespace.
+    pub(crate) fn holds_devices_in(&self, namespace: OwnedFd) {
+        *self.device_namespace.borrow_mut() = Some(namespace);
+    }
+
+    /// The network namespace that devices of the host are to be taken from, once.
+    pub(crate) fn take_device_namespace(&self) -> Option<OwnedFd> {
+        self.device_namespace.borrow_mut().take()
     }
 
     /// Notes which hooks are due later.

@@ -4,8 +4,8 @@
 //! removes the bundle after a failure; that is its maker's.
 //!
 //! The steps: ids and streams read → spec read → entry in the table → limits checked → cgroup → log → pipes → clone →
-//! hooks on the host, where there are any → the child reports that it is ready. Undo, in reverse: child killed and reaped →
-//! cgroup removed → poststop hooks → log removed if it is new and empty → entry removed.
+//! network devices and hooks on the host, where there are any → the child reports that it is ready. Undo, in reverse: child killed and reaped →
+//! cgroup removed → network devices back → poststop hooks → log removed if it is new and empty → entry removed.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -29,6 +29,7 @@ use crate::exit_record::bundle_path;
 use crate::failure::Failure;
 use crate::hooks::{self, LaterHooks};
 use crate::logger::{self, Chain};
+use crate::net_devices;
 use crate::output::log::CriLog;
 use crate::output::{Output, WithoutClient, pump};
 use crate::process::{Goal, Process, StreamNames, console_size};
@@ -106,6 +107,7 @@ async fn set_up(shim: &Rc<Shim>, container: &Rc<Container>, plan: Plan) -> Resul
     let prepared = async {
         if needs_environment(&spec) {
             container.init.reach(Goal::Environment).await?;
+            net_devices::give(container, &spec).await?;
             hooks::run(shim, container, &spec, &[HookPoint::Prestart, HookPoint::CreateRuntime]).await?;
             container.init.proceed();
         }
@@ -205,8 +207,9 @@ async fn forget(shim: &Shim, container: &Container) {
     if let Err(error) = remove_cgroup(&container.cgroup).await {
         logger::error!("container {}: {}", container.id, Chain(&error));
     }
+    net_devices::take_back(container).await;
     if container.later_hooks().poststop {
-        hooks::run_late(shim, container, HookPoint::Poststop).await;
+        hooks::run_late(shim, container, HookPoint::Poststop, hooks::LATE_HOOKS_MS).await;
     }
     container.init.output.discard_unused_log();
     // Made by us, empty, and gone already if the bundle is.

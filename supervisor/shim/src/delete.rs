@@ -16,6 +16,7 @@ use crate::container::{Container, remove_cgroup};
 use crate::failure::Failure;
 use crate::hooks::{self, LaterHooks};
 use crate::logger::{self, Chain};
+use crate::net_devices;
 use crate::process::Process;
 use crate::shim::Shim;
 use crate::task::{Input, Phase};
@@ -66,7 +67,8 @@ async fn end_unstarted(container: &Container, process: &Process) -> Result<(), F
 
 async fn remove_container(shim: &Shim, container: &Container) -> Result<(), Failure> {
     remove_cgroup(&container.cgroup).await?;
-    run_last_hooks(shim, container).await;
+    net_devices::take_back(container).await;
+    run_last_hooks(shim, container, hooks::LATE_HOOKS_MS).await;
     match std::fs::remove_dir_all(&container.bundle) {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
             return Err(Failure::File { path: container.bundle.clone(), doing: "removed", source });
@@ -81,11 +83,11 @@ async fn remove_container(shim: &Shim, container: &Container) -> Result<(), Fail
 }
 
 /// Runs the hooks of the end, once.
-async fn run_last_hooks(shim: &Shim, container: &Container) {
+async fn run_last_hooks(shim: &Shim, container: &Container, limit_ms: u64) {
     let later = container.later_hooks();
     if later.poststop {
         container.note_hooks(LaterHooks { poststop: false, ..later });
-        hooks::run_late(shim, container, HookPoint::Poststop).await;
+        hooks::run_late(shim, container, HookPoint::Poststop, limit_ms).await;
     }
 }
 
@@ -125,9 +127,12 @@ pub(crate) async fn end_pod(shim: &Shim) {
         logger::error!("processes of the pod cannot be killed within {KILLED_MS} ms");
     }
     remove_pod_cgroup(shim).await;
-    for container in shim.containers() {
-        run_last_hooks(shim, &container).await;
-    }
+    let containers = shim.containers();
+    let last = containers.iter().map(|container| async {
+        net_devices::take_back(container).await;
+        run_last_hooks(shim, container, hooks::LAST_HOOKS_MS).await;
+    });
+    futures::future::join_all(last).await;
 }
 
 /// Removes the pod's cgroup and all below it.

@@ -3,19 +3,24 @@
 //! Owns: running them and waiting for them. Never: decides when they are due, or what a failure means for the container; and
 //! never blocks: they run in a process of their own, which ends with the waiting for it.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
+use std::time::Duration;
 
-use mainstay_launch::{HookPoint, HooksRequest, Launching, Reply, run_hooks};
-use mainstay_messages::Signal;
+use mainstay_launch::{HookPoint, HooksRequest, run_hooks};
 use oci_spec::runtime::Spec;
-use tokio::io::Interest;
+use tokio::time::timeout;
 
 use crate::container::Container;
+use crate::errand;
 use crate::failure::Failure;
-use crate::identity::send_signal;
 use crate::logger;
-use crate::readiness;
 use crate::shim::Shim;
+
+/// How long the hooks of a point may take together that hold up a start or a deletion, in milliseconds: less than the
+/// supervisor gives to those, lest it takes the shim for hung.
+pub(crate) const LATE_HOOKS_MS: u64 = 8_000;
+/// The same for the end of the whole pod.
+pub(crate) const LAST_HOOKS_MS: u64 = 2_000;
 
 /// Which hooks a container has that are due when its spec is not at hand.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,18 +38,6 @@ impl LaterHooks {
     }
 }
 
-/// The process that runs hooks. It ends with this, and the hook that runs with it.
-struct Runner {
-    launching: Launching,
-}
-
-impl Drop for Runner {
-    fn drop(&mut self) {
-        // It has ended already where all went its way; the reaper has it then.
-        let _ = send_signal(self.launching.pidfd.as_fd(), Signal::KILL);
-    }
-}
-
 /// Runs the hooks of these points, one after the other.
 pub(crate) async fn run(
     shim: &Shim,
@@ -52,6 +45,9 @@ pub(crate) async fn run(
     spec: &Spec,
     points: &[HookPoint],
 ) -> Result<(), Failure> {
+    if points.iter().all(|point| point.of(spec).is_empty()) {
+        return Ok(());
+    }
     let pid = container.init.identity().filter(|_| container.init.exit().is_none());
     let launching = run_hooks(HooksRequest {
         points,
@@ -61,30 +57,21 @@ pub(crate) async fn run(
         pid: pid.map(|identity| identity.pid),
         host_mounts: Some(shim.host_mounts.as_fd()),
     })?;
-    let control: OwnedFd =
-        launching.control().try_clone_to_owned().map_err(Failure::system("duplicating a socket"))?;
-    let control =
-        readiness::watch(control, Interest::READABLE).map_err(Failure::system("waiting for a socket"))?;
-    let mut runner = Runner { launching };
-    loop {
-        match runner.launching.try_reply()? {
-            Some(Reply::Ready { warnings, .. }) => {
-                warnings.iter().for_each(|warning| logger::warning!("container {}: {warning}", container.id));
-                return Ok(());
-            }
-            Some(Reply::Failed(error)) => return Err(error.into()),
-            Some(Reply::Environment | Reply::Running) | None => {}
-        }
-        let ready = control.readable().await.map(|mut guard| guard.clear_ready());
-        ready.map_err(Failure::system("waiting for a socket"))?;
-    }
+    let warnings = errand::done(launching).await?;
+    warnings.iter().for_each(|warning| logger::warning!("container {}: {warning}", container.id));
+    Ok(())
 }
 
 /// Runs hooks whose failure is nobody's but their own. They read the spec anew: it is not kept.
-pub(crate) async fn run_late(shim: &Shim, container: &Container, point: HookPoint) {
-    let done = match container.spec() {
-        Ok(spec) => run(shim, container, &spec, &[point]).await,
-        Err(failure) => Err(failure),
+pub(crate) async fn run_late(shim: &Shim, container: &Container, point: HookPoint, limit_ms: u64) {
+    let hooks = async { run(shim, container, &container.spec()?, &[point]).await };
+    let done = match timeout(Duration::from_millis(limit_ms), hooks).await {
+        Ok(done) => done,
+        Err(_) => Err(Failure::Deadline {
+            what: format!("the {} hooks", point.name()),
+            after_ms: limit_ms,
+            place: "; the one that ran was killed".to_owned(),
+        }),
     };
     if let Err(failure) = done {
         logger::warning!("container {}: {}", container.id, failure.sentence());

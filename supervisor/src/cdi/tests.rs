@@ -35,7 +35,7 @@ fn named(names: &[&str]) -> Vec<String> {
 #[test]
 fn a_device_changes_what_its_file_says() {
     let (etc, run) = folders();
-    let directories = [etc.path(), run.path()];
+    let directories = [etc.path().to_owned(), run.path().to_owned()];
     let all = edits(&named(&["vendor.com/gpu=0", "vendor.com/gpu=1"]), &directories).unwrap();
     // What is for all devices of the file comes once.
     assert_eq!(all.len(), 3);
@@ -68,7 +68,7 @@ fn the_stronger_directory_wins() {
     let other = r#"{ "cdiVersion": "1.0.0", "kind": "vendor.com/gpu",
         "devices": [{ "name": "1", "containerEdits": { "env": ["GPU=other"] } }] }"#;
     fs::write(run.path().join("other.json"), other).unwrap();
-    let all = edits(&named(&["vendor.com/gpu=1"]), &[etc.path(), run.path()]).unwrap();
+    let all = edits(&named(&["vendor.com/gpu=1"]), &[etc.path().to_owned(), run.path().to_owned()]).unwrap();
     let mut spec: Spec = serde_json::from_value(json!({
         "ociVersion": "1.1.0", "process": { "user": { "uid": 0, "gid": 0 }, "cwd": "/" },
     }))
@@ -77,21 +77,41 @@ fn the_stronger_directory_wins() {
     assert_eq!(spec.process().as_ref().unwrap().env().as_ref().unwrap(), &["GPU=other"]);
 }
 
+/// nvidia-ctk writes YAML when it is not asked for anything else.
+#[test]
+fn yaml_is_read_too() {
+    let (_, run) = folders();
+    let text = "---\ncdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices:\n- name: all\n  containerEdits:\n    deviceNodes:\n    - path: /dev/null\n\
+                containerEdits:\n  env:\n  - NVIDIA_VISIBLE_DEVICES=void\n  hooks:\n  - hookName: createContainer\n    path: /usr/bin/nvidia-ctk\n    \
+                args:\n    - nvidia-ctk\n    - hook\n";
+    fs::write(run.path().join("nvidia.yaml"), text).unwrap();
+    let all = edits(&named(&["nvidia.com/gpu=all"]), &[run.path().to_owned()]).unwrap();
+    assert_eq!(all.len(), 2);
+}
+
 #[test]
 fn what_is_wrong_is_named() {
     let (etc, run) = folders();
     fs::write(run.path().join("broken.json"), "{").unwrap();
     fs::write(run.path().join("vendor.yaml"), "kind: vendor.com/gpu").unwrap();
+    // Nine levels of nine are more than anybody has memory for.
+    let bomb = (1..9).fold("a0: &a0 [x]\n".to_owned(), |text, level| {
+        let below = vec![format!("*a{}", level - 1); 9].join(",");
+        format!("{text}a{level}: &a{level} [{below}]\n")
+    });
+    fs::write(run.path().join("bomb.yml"), bomb).unwrap();
     let cases = [
         ("vendor.com/gpu=9", "\"vendor.com/gpu=9\" is not valid"),
         ("vendor.com/gpu=9", "broken.json"),
-        ("vendor.com/gpu=9", "vendor.yaml\" is YAML"),
+        ("vendor.com/gpu=9", "vendor.yaml"),
+        ("vendor.com/gpu=9", "bomb.yml"),
         ("vendor.com/gpu=gone", "/dev/not-there"),
         ("vendor.com/gpu=rdt", "intelRdt"),
     ];
     for (name, part) in cases {
-        let error = edits(&named(&[name]), &[etc.path(), run.path()]).unwrap_err().to_string();
+        let error =
+            edits(&named(&[name]), &[etc.path().to_owned(), run.path().to_owned()]).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
     }
-    assert_eq!(edits(&[], &[Path::new("/none")]), Ok(Vec::new()));
+    assert_eq!(edits(&[], &["/none".into()]), Ok(Vec::new()));
 }

@@ -14,6 +14,8 @@ use serde_json::Value;
 
 use super::*;
 
+mod adjusted;
+
 fn host() -> HostFacts {
     HostFacts {
         capabilities: capabilities::from_mask((1 << 41) - 1),

@@ -174,7 +174,7 @@ async fn make_bundle(creation: &Creation) -> Result<()> {
         host.named_devices = named_devices(&record.spec.devices)?;
         host.disks = disks::numbers(&record.spec.resources.block_io)?;
         if let Some(adjustment) = &record.adjustment {
-            host.cdi = cdi::edits(&adjustment.cdi_devices, &cdi::DIRECTORIES.map(Path::new))?;
+            host.cdi = cdi::edits(&adjustment.cdi_devices, &machine.settings.cdi_dirs)?;
         }
         host.resolver = name_file("/etc/resolv.conf");
         host.hosts = name_file("/etc/hosts");

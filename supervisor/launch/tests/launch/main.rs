@@ -14,6 +14,7 @@ mod confinement;
 mod execs;
 mod files;
 mod hooks;
+mod net_devices;
 mod pods;
 mod scheduling;
 mod user_namespaces;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         confinement::CASES,
         execs::CASES,
         hooks::CASES,
+        net_devices::CASES,
         scheduling::CASES,
         pods::CASES,
         user_namespaces::CASES,

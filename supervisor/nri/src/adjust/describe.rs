@@ -135,11 +135,7 @@ fn env(own: &BTreeMap<String, String>, adjustment: &Adjustment) -> Vec<String> {
 }
 
 fn mounts(own: &[Mount], adjustment: &Adjustment) -> Vec<api::Mount> {
-    let changed = |change: &MountChange| match change {
-        MountChange::Remove { destination } | MountChange::Put { destination, .. } => destination.clone(),
-    };
-    let is_changed = |mount: &Mount| adjustment.mounts.iter().any(|change| changed(change) == mount.target);
-    let kept = own.iter().filter(|mount| !is_changed(mount)).map(own_mount);
+    let kept = own.iter().filter(|mount| !adjustment.changes_mount(&mount.target)).map(own_mount);
     let set = adjustment.mounts.iter().filter_map(|change| match change {
         MountChange::Remove { .. } => None,
         MountChange::Put { destination, kind, source, options } => Some(api::Mount {
