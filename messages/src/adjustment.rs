@@ -317,6 +317,7 @@ impl ResourceChange {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::ContainerRecord;
 
     #[test]
     fn annotations_come_and_go() {
@@ -350,6 +351,20 @@ mod tests {
         assert_eq!((now.cpu_millis, now.pids), (Some(2_000), None));
         let other_period = ResourceChange { cpu_period: Some(50_000), ..ResourceChange::default() };
         assert_eq!(other_period.limits_of(&own).cpu_millis, Some(1_000));
+    }
+
+    #[test]
+    fn a_record_is_adjusted_once() {
+        let mut spec = crate::ContainerSpec::new("c".parse().expect("a name"), ["true"]);
+        spec.resources.cpu_millis = Some(500);
+        let ids = ("c".parse().expect("an id"), "p".parse().expect("an id"));
+        let record = ContainerRecord::intent(ids.0, ids.1, spec, "/log".into(), crate::Timestamp(1));
+        let mut adjustment = Adjustment::default();
+        adjustment.resources.cpu_period = Some(50_000);
+        let mut record = record.adjusted(adjustment.clone());
+        assert_eq!(record.limits().cpu_millis, Some(1_000));
+        record.limits = Some(Resources { cpu_millis: Some(250), ..Resources::default() });
+        assert_eq!(record.adjusted(adjustment).limits().cpu_millis, Some(250));
     }
 
     #[test]

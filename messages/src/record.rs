@@ -212,10 +212,12 @@ impl ContainerRecord {
         self.limits.as_ref().unwrap_or(&self.spec.resources)
     }
 
-    /// The same container with what plugins have changed of it, and with the limits that it has then.
+    /// The same container with what plugins have changed of it, and with the limits that it has then. Once is enough: limits
+    /// may have been changed since.
     #[must_use]
     pub fn adjusted(mut self, adjustment: Adjustment) -> Self {
-        if !adjustment.is_empty() {
+        let is_known = self.adjustment.as_deref() == Some(&adjustment);
+        if !adjustment.is_empty() && !is_known {
             let limits = adjustment.resources.limits_of(self.limits());
             self.limits = (limits != self.spec.resources).then_some(limits);
             self.adjustment = Some(Box::new(adjustment));

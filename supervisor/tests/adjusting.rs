@@ -5,6 +5,7 @@ mod world;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use mainstay_messages::adjustment::{
     Adjustment, DeviceChange, DeviceNode, Hook, Hooks, IoPriority, MemoryPolicy, MountChange, ResourceChange,
@@ -161,7 +162,7 @@ async fn hooks_run_in_their_order() {
     supervisor.done(start).await;
     assert_eq!(supervisor.exit_of("box").await.status, ExitStatus::Exited { code: 0 });
     let log = world.log(&container);
-    assert!(log.contains("\"status\":\"created\"") && log.contains(" F 0\n"), "{log}");
+    assert!(log.contains("\"status\":\"created\"") && log.contains("}0\n"), "{log}");
     supervisor.done(DeleteTask { sandbox: sandbox.id.clone(), container: container.id.clone() }).await;
     assert_eq!(
         fs::read_to_string(file("order")).expect("there"),
@@ -220,6 +221,76 @@ async fn a_creation_whose_hook_fails_leaves_nothing() {
     supervisor.run(&sandbox, &container).await;
 }
 
+/// The filter is the plugin's, and not the default one.
+#[actix::test]
+async fn a_filter_that_was_changed_is_loaded() {
+    let Some(world) = World::new() else { return };
+    let mut supervisor = world.supervisor().await;
+    let sandbox = supervisor.launch(world.sandbox("pod")).await;
+    let filter = r#"{ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
+        { "names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO", "errnoRet": 28, "args": [] }] }"#;
+    let adjustment = Adjustment { seccomp: Some(filter.to_owned()), ..Adjustment::default() };
+    let container = world.container(&sandbox, "box", &["sh", "-c", "mkdir /new 2>&1"]).adjusted(adjustment);
+    supervisor.run(&sandbox, &container).await;
+    assert_eq!(supervisor.exit_of("box").await.status, ExitStatus::Exited { code: 1 });
+    let log = world.log(&container);
+    assert!(log.contains("No space left"), "{log}");
+}
+
+/// A pair of devices of the host, gone with it.
+struct Veth;
+
+const DEVICE: &str = "msadjust0";
+const PEER: &str = "msadjust1";
+
+fn ip(args: &[&str]) -> String {
+    let output = Command::new("ip").args(args).output().expect("ip(8) runs");
+    assert!(output.status.success(), "ip {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+impl Drop for Veth {
+    fn drop(&mut self) {
+        // One end takes the other along, wherever that is.
+        let _ = Command::new("ip").args(["link", "delete", PEER]).output();
+    }
+}
+
+/// A device that was given stayed in the pod's network namespace when its container had gone, and no other could have it.
+#[actix::test]
+async fn a_network_device_is_given_and_comes_back() {
+    let Some(world) = World::new() else { return };
+    if Command::new("ip").arg("-V").output().is_err() {
+        eprintln!("skipped a_network_device_is_given_and_comes_back: there is no ip(8)");
+        return;
+    }
+    ip(&["link", "add", DEVICE, "type", "veth", "peer", "name", PEER]);
+    let _veth = Veth;
+    ip(&["address", "add", "192.0.2.9/24", "dev", DEVICE]);
+    let mut supervisor = world.supervisor().await;
+    let sandbox = supervisor.launch(world.sandbox("pod")).await;
+    let devices = || BTreeMap::from([(DEVICE.to_owned(), "card0".to_owned())]);
+    // Twice: what came back can be given again.
+    for name in ["a", "b"] {
+        let adjustment = Adjustment { net_devices: devices(), ..Adjustment::default() };
+        let container = world.container(&sandbox, name, &["ip", "-o", "address", "show", "card0"]);
+        let container = container.adjusted(adjustment);
+        supervisor.run(&sandbox, &container).await;
+        assert_eq!(supervisor.exit_of(name).await.status, ExitStatus::Exited { code: 0 });
+        let log = world.log(&container);
+        assert!(log.contains("192.0.2.9/24"), "{log}");
+        supervisor.done(DeleteTask { sandbox: sandbox.id.clone(), container: container.id.clone() }).await;
+        assert!(ip(&["-o", "address", "show", DEVICE]).contains("192.0.2.9/24"));
+    }
+    let hooks = Hooks { create_runtime: vec![shell("exit 1")], ..Hooks::default() };
+    let adjustment = Adjustment { net_devices: devices(), hooks, ..Adjustment::default() };
+    let container = world.container(&sandbox, "c", &["true"]).adjusted(adjustment);
+    supervisor.create(&sandbox, &container).await.expect_err("its hook fails");
+    assert!(ip(&["-o", "address", "show", DEVICE]).contains("192.0.2.9/24"));
+}
+
+type Change = Box<dyn FnOnce(ContainerRecord) -> ContainerRecord>;
+
 fn refused(change: impl FnOnce(&mut Adjustment)) -> impl FnOnce(ContainerRecord) -> ContainerRecord {
     let mut adjustment = Adjustment::default();
     change(&mut adjustment);
@@ -232,7 +303,7 @@ async fn what_the_machine_cannot_do_is_refused_by_name() {
     let Some(world) = World::new() else { return };
     let supervisor = world.supervisor().await;
     let sandbox = supervisor.launch(world.sandbox("pod")).await;
-    let cases: Vec<(&str, Box<dyn FnOnce(ContainerRecord) -> ContainerRecord>)> = vec![
+    let cases: Vec<(&str, Change)> = vec![
         ("CDI_devices", Box::new(refused(|all| all.cdi_devices = vec!["no.such/card=1".to_owned()]))),
         (
             "linux.devices",

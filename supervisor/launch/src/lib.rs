@@ -1,6 +1,7 @@
 //! Starts processes in containers: the first one from an OCI runtime spec, and further ones in a container that runs.
 //!
-//! Owns the clone, name spaces, mounts, devices, terminal, user, limits, capabilities, the system call filter, and the exec.
+//! Owns the clone, name spaces, mounts, devices, terminal, user, limits, scheduling, capabilities, the system call filter, hooks,
+//! network devices, and the exec.
 //! It never makes or removes cgroups ([`CgroupEntry`] says where the process belongs), never waits for an exit (whoever calls
 //! it reaps), never blocks its caller on the child ([`pod_namespaces`] excepted), and never logs.
 //!
