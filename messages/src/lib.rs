@@ -10,6 +10,7 @@
 //! | [`time`] | the time stamp of records and facts |
 //! | [`spec`] | what a caller asks for: pods, containers, execs |
 //! | [`process`] | process identity, signals, exits |
+//! | [`adjustment`] | what plugins have changed of a container before it was made |
 //! | [`record`] | durable records and the snapshots that readers see |
 //! | [`event`] | entries of the journal |
 //! | [`error`] | the one error type that a caller sees |
@@ -19,6 +20,7 @@
 //! | [`audit`] | what a machine holds of a runtime, and where that differs from the records |
 //! | [`admin`] | requests and responses of the admin RPC |
 
+pub mod adjustment;
 pub mod admin;
 pub mod audit;
 pub mod codec;

@@ -3,11 +3,13 @@
 //! A record is what the store keeps of an object. A snapshot is a record plus what is going on with it
 //! now; it is published after each transition and read without asking the actor (P6).
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::adjustment::Adjustment;
 use crate::id::{ContainerId, ExecId, Name, SandboxId};
 use crate::process::{Exit, ProcessIdentity};
 use crate::spec::{ContainerSpec, ExecSpec, IdMappings, Resources, SandboxSpec};
@@ -139,6 +141,9 @@ pub struct ContainerRecord {
     /// Its limits since they were changed; those of the spec when not given.
     #[serde(default)]
     pub limits: Option<Resources>,
+    /// What plugins have changed of it before it was made.
+    #[serde(default)]
+    pub adjustment: Option<Box<Adjustment>>,
 }
 
 /// An operation that has not ended.
@@ -207,6 +212,25 @@ impl ContainerRecord {
         self.limits.as_ref().unwrap_or(&self.spec.resources)
     }
 
+    /// The same container with what plugins have changed of it, and with the limits that it has then.
+    #[must_use]
+    pub fn adjusted(mut self, adjustment: Adjustment) -> Self {
+        if !adjustment.is_empty() {
+            let limits = adjustment.resources.limits_of(self.limits());
+            self.limits = (limits != self.spec.resources).then_some(limits);
+            self.adjustment = Some(Box::new(adjustment));
+        }
+        self
+    }
+
+    /// Its annotations, with the changes of plugins.
+    pub fn annotations(&self) -> BTreeMap<String, String> {
+        match &self.adjustment {
+            Some(adjustment) => adjustment.annotations_of(&self.spec.annotations),
+            None => self.spec.annotations.clone(),
+        }
+    }
+
     /// The record that is written before anything is made (P3).
     pub fn intent(
         id: ContainerId,
@@ -228,6 +252,7 @@ impl ContainerRecord {
             log_path,
             paused: Paused::No,
             limits: None,
+            adjustment: None,
         }
     }
 

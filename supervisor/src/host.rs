@@ -13,6 +13,7 @@ use mainstay_messages::spec::{Device, RLIMIT_NAMES};
 use mainstay_messages::{Error, Result};
 use oci_spec::runtime::{Capabilities, LinuxDevice, LinuxDeviceType};
 
+use crate::cdi::Edits;
 use crate::disks::DiskNumbers;
 use crate::oci::capabilities;
 
@@ -49,6 +50,8 @@ pub struct HostFacts {
     pub hosts: Option<String>,
     /// The disks that a container's limits are for, looked up for each container anew.
     pub disks: DiskNumbers,
+    /// What the CDI devices that plugins have added change, looked up for each container anew.
+    pub cdi: Vec<Edits>,
 }
 
 /// The version of a kernel, as far as anything depends on it.
@@ -98,6 +101,7 @@ impl HostFacts {
             kernel: KernelVersion::detect(),
             resolver: None,
             hosts: None,
+            cdi: Vec::new(),
         })
     }
 }

@@ -19,6 +19,7 @@
 //! | [`oci`] | the OCI spec of a container (pure) |
 //! | [`state`] | which exits are settled (pure) |
 //! | [`identity`], [`find`] | which process a shim is |
+//! | [`cdi`] | devices by their CDI names |
 //! | `inventory` | what the machine holds of this runtime |
 //! | [`rebuilt`] | what pods' directories tell a runtime whose store has lost them |
 //! | [`sealed`] | the copy of the program that shims are executed from |
@@ -32,6 +33,7 @@
 //! Never: knows the store, the other actors, or CRI.
 
 mod adopt;
+pub mod cdi;
 mod cgroup;
 pub mod claim;
 mod disks;

@@ -5,7 +5,7 @@
 //! it reaps), never blocks its caller on the child ([`pod_namespaces`] excepted), and never logs.
 //!
 //! ```text
-//!  create ──▶ Launching ──try_reply──▶ Ready ──release──▶ Running
+//!  create ──▶ Launching ──try_reply──▶ [Environment ──proceed──▶] Ready ──release──▶ Running
 //!  exec   ──▶ Launching ──try_reply──▶ Ready ───────────▶ Running
 //!                           └────────▶ Failed ◀──────────────┘ (an exec that fails)
 //! ```
@@ -31,6 +31,7 @@ mod cwd;
 mod devices;
 mod error;
 mod exec;
+mod hooks;
 mod init;
 mod limits;
 mod mounts;
@@ -39,6 +40,7 @@ mod pod;
 mod process;
 mod procfs;
 mod rootfs;
+mod scheduling;
 mod seccomp;
 mod stage;
 mod stdio;
@@ -53,6 +55,10 @@ pub use clone::{CgroupEntry, LAUNCH_FAILED_STATUS};
 pub use control::{FRAME_MAX_BYTES, Launching, Reply};
 pub use error::{CommandFault, LaunchError, Result, Step};
 pub use exec::{ExecRequest, exec};
+pub use hooks::{
+    HOOK_TIMEOUT_DEFAULT_MS, HOOK_TIMEOUT_MAX_S, HOOKS_MAX, HookPoint, HooksRequest, needs_environment,
+    run_hooks,
+};
 pub use init::{GROUPS_ANNOTATION, GROUPS_STRICT, InitRequest, USER_ANNOTATION, create};
 pub use limits::OomScorePolicy;
 pub use mounts::sources::HostMounts;

@@ -17,6 +17,7 @@ use oci_spec::runtime::{LinuxResources, Spec};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::failure::Failure;
+use crate::hooks::LaterHooks;
 use crate::identity::send_signal;
 use crate::logger::{self, Chain};
 use crate::process::Process;
@@ -39,6 +40,7 @@ pub(crate) struct Container {
     execs: RefCell<BTreeMap<ExecId, Rc<Process>>>,
     paused: Cell<Paused>,
     oom_kills_before: Cell<u64>,
+    later_hooks: Cell<LaterHooks>,
 }
 
 /// Whether a container is frozen.
@@ -58,6 +60,7 @@ impl Container {
             execs: RefCell::default(),
             paused: Cell::new(Paused::No),
             oom_kills_before: Cell::new(0),
+            later_hooks: Cell::default(),
         })
     }
 
@@ -105,6 +108,16 @@ impl Container {
     /// Reads the bundle's spec. It is not kept: it may be large, and is needed only when a process is started.
     pub(crate) fn spec(&self) -> Result<Spec, Failure> {
         read_spec(&self.bundle)
+    }
+
+    /// Notes which hooks are due later.
+    pub(crate) fn note_hooks(&self, later: LaterHooks) {
+        self.later_hooks.set(later);
+    }
+
+    /// Which hooks are due later. Those of the end are due once.
+    pub(crate) fn later_hooks(&self) -> LaterHooks {
+        self.later_hooks.get()
     }
 
     /// Notes the kill count from which the next one is a rise.

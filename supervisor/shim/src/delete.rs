@@ -7,12 +7,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use mainstay_cgroups::{Cgroup, CgroupError};
+use mainstay_launch::HookPoint;
 use mainstay_messages::{Exit, Signal};
 use mainstay_task_api::convert::ProcessKey;
 use tokio::time::timeout;
 
 use crate::container::{Container, remove_cgroup};
 use crate::failure::Failure;
+use crate::hooks::{self, LaterHooks};
 use crate::logger::{self, Chain};
 use crate::process::Process;
 use crate::shim::Shim;
@@ -64,6 +66,7 @@ async fn end_unstarted(container: &Container, process: &Process) -> Result<(), F
 
 async fn remove_container(shim: &Shim, container: &Container) -> Result<(), Failure> {
     remove_cgroup(&container.cgroup).await?;
+    run_last_hooks(shim, container).await;
     match std::fs::remove_dir_all(&container.bundle) {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
             return Err(Failure::File { path: container.bundle.clone(), doing: "removed", source });
@@ -75,6 +78,15 @@ async fn remove_container(shim: &Shim, container: &Container) -> Result<(), Fail
     shim.remove_container(container);
     crate::create::trim_memory();
     Ok(())
+}
+
+/// Runs the hooks of the end, once.
+async fn run_last_hooks(shim: &Shim, container: &Container) {
+    let later = container.later_hooks();
+    if later.poststop {
+        container.note_hooks(LaterHooks { poststop: false, ..later });
+        hooks::run_late(shim, container, HookPoint::Poststop).await;
+    }
 }
 
 /// Forgets an exec whose exit has been acknowledged, once its output has been delivered too: an exec may end, and
@@ -113,6 +125,9 @@ pub(crate) async fn end_pod(shim: &Shim) {
         logger::error!("processes of the pod cannot be killed within {KILLED_MS} ms");
     }
     remove_pod_cgroup(shim).await;
+    for container in shim.containers() {
+        run_last_hooks(shim, &container).await;
+    }
 }
 
 /// Removes the pod's cgroup and all below it.

@@ -15,6 +15,7 @@
 //! | `task` | the life of a process as decisions alone |
 //! | `process`, `identity`, `container`, `pod` | one of each |
 //! | `create`, `run`, `delete` | the operations that take time |
+//! | `hooks` | hooks of containers that run on the host |
 //! | [`leftovers`] | what is cleared away when the supervisor was killed |
 //! | `reaper`, `exits`, `exit_record` | exits: reaping, announcing, writing down |
 //! | `output`, `stdin`, `streams`, `child_io`, `readiness` | pipes, logs, clients |
@@ -36,6 +37,7 @@ mod exits;
 mod extension;
 mod failure;
 pub mod faults;
+mod hooks;
 mod identity;
 pub mod leftovers;
 mod logger;

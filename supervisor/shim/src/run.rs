@@ -7,18 +7,20 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use mainstay_launch::{CgroupEntry, ExecRequest, LaunchError, OomScorePolicy};
+use mainstay_launch::{CgroupEntry, ExecRequest, HookPoint, LaunchError, OomScorePolicy};
 use mainstay_task_api::convert::ProcessKey;
 use mainstay_task_api::streams::Terminal;
 use mainstay_task_api::task::{ExecProcessRequest, StartRequest};
 use mainstay_task_api::{EXEC_OUTPUT_HOLD, EXEC_OUTPUT_HOLD_MAX_MS, PROCESS_TYPE_URL};
 use oci_spec::runtime as oci;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::child_io;
 use crate::container::{Container, Paused};
 use crate::create::{connect, kernel_wait, stdin_mode, trim_memory};
 use crate::failure::Failure;
+use crate::hooks;
+use crate::logger;
 use crate::output::{EXEC_OUTPUT_HOLD_DEFAULT_MS, Output, WithoutClient};
 use crate::process::{Goal, Process, StreamNames};
 use crate::shim::Shim;
@@ -82,10 +84,15 @@ pub(crate) async fn start(shim: Rc<Shim>, request: StartRequest) -> Result<u32, 
         must_run(&container)?;
     }
     process.apply(Input::StartAsked)?;
+    let by = Instant::now() + Duration::from_millis(TASK_START_MS);
     let outcome = match &key.exec {
         None => {
             process.release();
-            executed(&process).await
+            let outcome = executed(&process).await;
+            if outcome.is_ok() && container.later_hooks().poststart {
+                run_poststart_hooks(&shim, &container, by).await;
+            }
+            outcome
         }
         Some(_) => match launch_exec(&shim, &container, &process) {
             Ok(()) => executed(&process).await,
@@ -94,6 +101,15 @@ pub(crate) async fn start(shim: Rc<Shim>, request: StartRequest) -> Result<u32, 
     };
     trim_memory();
     outcome.map(|()| process.pid_or_zero())
+}
+
+/// Runs them for as long as a start may take; the program runs whatever becomes of them.
+async fn run_poststart_hooks(shim: &Shim, container: &Container, by: Instant) {
+    let run = hooks::run_late(shim, container, HookPoint::Poststart);
+    if timeout_at(by, run).await.is_err() {
+        let what = "its poststart hooks were ended, since they held up its start";
+        logger::warning!("container {}: {what} for {TASK_START_MS} ms", container.id);
+    }
 }
 
 async fn executed(process: &Process) -> Result<(), Failure> {

@@ -17,6 +17,7 @@ use oci_spec::runtime::LinuxResources;
 
 use super::delete::{self, Remains, Was};
 use super::{Making, call, known, log_value, process_key, query, start_failed, stdin_value};
+use crate::cdi;
 use crate::cgroup;
 use crate::disks;
 use crate::files::{self, Root};
@@ -172,6 +173,9 @@ async fn make_bundle(creation: &Creation) -> Result<()> {
         }
         host.named_devices = named_devices(&record.spec.devices)?;
         host.disks = disks::numbers(&record.spec.resources.block_io)?;
+        if let Some(adjustment) = &record.adjustment {
+            host.cdi = cdi::edits(&adjustment.cdi_devices, &cdi::DIRECTORIES.map(Path::new))?;
+        }
         host.resolver = name_file("/etc/resolv.conf");
         host.hosts = name_file("/etc/hosts");
         let pod_cgroup = machine.pod_cgroup(&pod.id)?.to_string();

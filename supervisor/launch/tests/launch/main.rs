@@ -13,7 +13,9 @@ mod commands;
 mod confinement;
 mod execs;
 mod files;
+mod hooks;
 mod pods;
+mod scheduling;
 mod user_namespaces;
 mod users;
 mod world;
@@ -42,6 +44,8 @@ fn main() -> ExitCode {
         users::CASES,
         confinement::CASES,
         execs::CASES,
+        hooks::CASES,
+        scheduling::CASES,
         pods::CASES,
         user_namespaces::CASES,
     ];
