@@ -39,6 +39,8 @@ pub enum Kind {
     Either,
     /// An image.
     Image,
+    /// A plugin.
+    Plugin,
 }
 
 impl fmt::Display for Kind {
@@ -49,6 +51,7 @@ impl fmt::Display for Kind {
             Self::Exec => "exec",
             Self::Either => "pod or container",
             Self::Image => "image",
+            Self::Plugin => "plugin",
         })
     }
 }
@@ -195,6 +198,16 @@ pub enum Error {
         /// What kind of failure it was.
         fault: PullFault,
         /// What happened, in one sentence that names the host, the blob and the status as far as there are any.
+        reason: String,
+    },
+    /// A plugin said no, or was not heard and has to be. The request changed nothing.
+    #[error("{hook}: plugin {plugin}: {reason}")]
+    HookFailed {
+        /// The event, as in `RunPodSandbox`.
+        hook: String,
+        /// Which plugin, with its index.
+        plugin: String,
+        /// What it said, or why it was not heard.
         reason: String,
     },
 }

@@ -211,6 +211,50 @@ pub enum What {
         /// Why.
         reason: String,
     },
+    /// Plugins were told of an event of a pod or container, one after the other.
+    HookCalled {
+        /// Which: `RunPodSandbox`.
+        hook: String,
+        /// Those that were asked.
+        calls: Vec<HookCall>,
+    },
+    /// A plugin knows of all there is, and is called from now on.
+    PluginReady {
+        /// Which, with its index: `10-logger`.
+        plugin: String,
+    },
+    /// A plugin is not called any more.
+    PluginGone {
+        /// Which.
+        plugin: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What one plugin made of an event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookCall {
+    /// Which plugin, with its index: `10-logger`.
+    pub plugin: String,
+    /// What came of it.
+    pub outcome: HookOutcome,
+    /// How long it took from the time at which it was the plugin's turn, in microseconds.
+    pub took_us: u64,
+    /// What went wrong; none when it answered.
+    pub trouble: Option<String>,
+}
+
+/// What came of a call of a plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HookOutcome {
+    /// It answered.
+    Answered,
+    /// It said no.
+    Refused,
+    /// It was not heard, and the request went on without it, or failed, as is set for it.
+    Missed,
 }
 
 /// One way of one step of a saga.
@@ -272,6 +316,19 @@ impl fmt::Display for StepTaken {
     }
 }
 
+impl fmt::Display for HookCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { plugin, outcome, took_us, trouble } = self;
+        write!(f, "{plugin} {}.{:03} ms", took_us / 1_000, took_us % 1_000)?;
+        let word = match outcome {
+            HookOutcome::Answered => "answered",
+            HookOutcome::Refused => "refused",
+            HookOutcome::Missed => "missed",
+        };
+        trouble.iter().try_for_each(|trouble| write!(f, " {word} ({trouble})"))
+    }
+}
+
 impl fmt::Display for What {
     /// One line for people, as `explain` and `events` show it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -320,11 +377,16 @@ impl fmt::Display for What {
             }
             Self::ImagePullFailed { image, reason } => write!(f, "image {image} not pulled: {reason}"),
             Self::Undone { step, outcome } => write!(f, "step undone: {step}: {outcome}"),
-            Self::StepsTaken { saga, steps } => {
-                write!(f, "{saga}:")?;
-                let separators = std::iter::once(" ").chain(std::iter::repeat(", "));
-                steps.iter().zip(separators).try_for_each(|(step, separator)| write!(f, "{separator}{step}"))
-            }
+            Self::StepsTaken { saga, steps } => list(f, saga, steps),
+            Self::HookCalled { hook, calls } => list(f, &format!("hook {hook}"), calls),
+            Self::PluginReady { plugin } => write!(f, "plugin {plugin} knows of all there is"),
+            Self::PluginGone { plugin, reason } => write!(f, "plugin {plugin} is gone: {reason}"),
         }
     }
+}
+
+fn list(f: &mut fmt::Formatter<'_>, title: &str, items: &[impl fmt::Display]) -> fmt::Result {
+    write!(f, "{title}:")?;
+    let separators = std::iter::once(" ").chain(std::iter::repeat(", "));
+    items.iter().zip(separators).try_for_each(|(item, separator)| write!(f, "{separator}{item}"))
 }

@@ -56,7 +56,7 @@ impl Directory {
             Kind::Sandbox => nearest(text, self.known_sandboxes()),
             Kind::Container => nearest(text, self.known_containers()),
             Kind::Either => nearest(text, self.known_sandboxes().chain(self.known_containers())),
-            Kind::Exec | Kind::Image => None,
+            Kind::Exec | Kind::Image | Kind::Plugin => None,
         };
         Error::NotFound { kind, id: shown(text), nearest }
     }
