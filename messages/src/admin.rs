@@ -14,6 +14,7 @@ use crate::error::Result;
 use crate::event::{Event, Seq};
 use crate::id::{ContainerId, ExecId, SandboxId};
 use crate::image::{Collected, Damage, Image, ImageId, ImageName, PullProgress, PullSpec, Removed};
+use crate::plugin::PluginStatus;
 use crate::process::{Exit, Signal};
 use crate::record::{ContainerSnapshot, ExecSnapshot, SandboxSnapshot};
 use crate::spec::{ContainerSpec, ExecSpec, Resources, SandboxSpec, WindowSize};
@@ -212,6 +213,14 @@ pub enum Request {
         /// The image; all when not given.
         image: Option<ImageName>,
     },
+    /// → [`Response::Plugins`]
+    ListPlugins,
+    /// Ends the connection of a plugin: one that the daemon has started is started again, another one may come again by
+    /// itself → [`Response::Done`]
+    RestartPlugin {
+        /// Its name with its index, as in `10-logger`.
+        plugin: String,
+    },
 }
 
 /// What removing does with a container that runs.
@@ -258,6 +267,8 @@ pub enum Response {
     ImagesCollected(Collected),
     /// What is damaged. It was put out of use, so that a pull brings it again.
     ImagesVerified(Vec<Damage>),
+    /// Plugins: those that are connected, and those that are required and are not.
+    Plugins(Vec<PluginStatus>),
 }
 
 /// One object, whole.

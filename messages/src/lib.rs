@@ -10,6 +10,7 @@
 //! | [`time`] | the time stamp of records and facts |
 //! | [`spec`] | what a caller asks for: pods, containers, execs |
 //! | [`process`] | process identity, signals, exits |
+//! | [`plugin`] | plugins as operators see them |
 //! | [`adjustment`] | what plugins have changed of a container before it was made |
 //! | [`record`] | durable records and the snapshots that readers see |
 //! | [`event`] | entries of the journal |
@@ -30,6 +31,7 @@ pub mod event;
 pub mod id;
 pub mod image;
 pub mod journal;
+pub mod plugin;
 pub mod process;
 pub mod record;
 pub mod router;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use actix::Message;
 use serde::{Deserialize, Serialize};
 
+use crate::adjustment::Adjustment;
 use crate::audit::{Inventory, Leak};
 use crate::error::Result;
 use crate::id::{ContainerId, ExecId, SandboxId};
@@ -54,6 +55,8 @@ pub struct TaskState {
     pub process: Option<ProcessIdentity>,
     /// Where it is.
     pub status: TaskStatus,
+    /// What plugins have changed of it, where whoever asks does not know of its process yet.
+    pub adjustment: Option<Box<Adjustment>>,
 }
 
 /// Where a task is.
@@ -71,12 +74,21 @@ pub enum TaskStatus {
 
 /// Set up a container's PID 1.
 #[derive(Clone, Debug, Message)]
-#[rtype(result = "Result<ProcessIdentity>")]
+#[rtype(result = "Result<TaskMade>")]
 pub struct CreateTask {
     /// The container.
     pub record: ContainerRecord,
     /// Its pod.
     pub sandbox: SandboxRecord,
+}
+
+/// The answer to [`CreateTask`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskMade {
+    /// Its PID 1.
+    pub process: ProcessIdentity,
+    /// What plugins have changed of it, if anything.
+    pub adjustment: Option<Box<Adjustment>>,
 }
 
 /// Let PID 1 run; answered with the time at which it did.
@@ -154,9 +166,9 @@ pub struct FreezeTask {
     pub to: Paused,
 }
 
-/// Change the limits of a task.
+/// Change the limits of a task. The answer is the limits that it has then where plugins have changed them.
 #[derive(Clone, Debug, Message)]
-#[rtype(result = "Result<()>")]
+#[rtype(result = "Result<Option<Box<Resources>>>")]
 pub struct UpdateTask {
     /// The pod.
     pub sandbox: SandboxId,
@@ -166,6 +178,17 @@ pub struct UpdateTask {
     pub limits: Resources,
     /// Its limits so far, which it has again when one is refused.
     pub before: Resources,
+    /// Whether plugins are asked about it.
+    pub consult: Consult,
+}
+
+/// Whether plugins are asked about a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consult {
+    /// They are, and may change it.
+    Plugins,
+    /// It comes from one of them, or puts back what was before.
+    Nobody,
 }
 
 /// Change the size of a terminal.
@@ -233,6 +256,17 @@ pub enum TaskKnowledge {
 pub struct StopShim {
     /// The pod.
     pub sandbox: SandboxId,
+    /// What comes after it.
+    pub end: PodEnd,
+}
+
+/// How far a pod has come to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodEnd {
+    /// It is stopped, and stays listed.
+    Stopped,
+    /// It is about to be gone, or never came to be.
+    Removed,
 }
 
 /// What a container uses. What the machine's cgroups cannot tell is not there.

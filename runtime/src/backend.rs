@@ -383,6 +383,10 @@ impl Backend for AdminBackend {
             }
             Request::RemoveImage { image } => runtime.remove_image(&image).await.map(Response::ImageRemoved),
             Request::CollectImages => runtime.collect_images().await.map(Response::ImagesCollected),
+            Request::ListPlugins => runtime.plugins().await.map(Response::Plugins),
+            Request::RestartPlugin { plugin } => {
+                runtime.restart_plugin(&plugin).await.map(|()| Response::Done)
+            }
             Request::VerifyImages { image } => {
                 runtime.verify_images(image.as_ref()).await.map(Response::ImagesVerified)
             }

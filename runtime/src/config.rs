@@ -2,6 +2,7 @@
 //! machine; whether directories can be made is found out when the runtime starts.
 
 mod images;
+mod nri;
 
 use std::fmt;
 use std::fs::File;
@@ -9,6 +10,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use mainstay_admin::Limits;
+use mainstay_supervisor::nri::NriSettings;
 use mainstay_supervisor::{Timeouts, UserNamespaces};
 use serde::{Deserialize, Serialize};
 use thiserror::Error as ThisError;
@@ -49,6 +51,8 @@ pub struct Config {
     pub store: StoreLimits,
     /// Where images are, how they are pulled, and what is taken of them.
     pub images: ImageSettings,
+    /// Plugins that watch and change pods and containers.
+    pub nri: NriSettings,
     /// Limits of the admin RPC.
     pub admin: Limits,
 }
@@ -169,6 +173,7 @@ impl Default for Config {
             timeouts: Timeouts::default(),
             store: StoreLimits::default(),
             images: ImageSettings::default(),
+            nri: NriSettings::default(),
             admin: Limits::default(),
         }
     }
@@ -182,6 +187,14 @@ impl Config {
             state_dir: base.join("state"),
             admin_socket: base.join("state/admin.sock"),
             cgroup_parent: cgroup_parent.into(),
+            // The usual places are those of the daemon.
+            nri: NriSettings {
+                enable: false,
+                socket: base.join("state/nri.sock"),
+                plugin_dir: base.join("nri/plugins"),
+                plugin_config_dir: base.join("nri/conf.d"),
+                ..NriSettings::default()
+            },
             ..Self::default()
         }
     }
@@ -214,7 +227,7 @@ impl Config {
             ("shim_program", self.shim_program.as_ref()),
         ];
         let absolute = absolute.into_iter().filter_map(|(field, value)| Some((field, value?)));
-        for (field, value) in absolute.chain(self.images.paths()) {
+        for (field, value) in absolute.chain(self.images.paths()).chain(nri::paths(&self.nri)) {
             if !value.is_absolute() {
                 return Err(ConfigError::Value {
                     path: path.into(),
@@ -263,6 +276,7 @@ impl Config {
             timeouts,
             store,
             images,
+            nri,
             admin,
             ..
         } = Self::default();
@@ -303,12 +317,14 @@ impl Config {
              # Limits of the store: entries that the journal keeps, and requests that may wait.\n\
              [store]\n{}\n\
              {}\n\
+             {}\n\
              # Limits of the admin RPC, for each connection but for the first.\n\
              [admin]\n{}",
             section(&user_namespaces),
             section(&timeouts),
             section(&store),
             images.text(),
+            nri::text(&nri),
             section(&admin),
         )
     }
@@ -416,6 +432,15 @@ mod tests {
     #[case(
         "[images]\ndirectory = \"x\"",
         "c.toml: images.directory: \"x\" is not valid; expected an absolute path"
+    )]
+    #[case("[nri]\nsocket = \"x\"", "c.toml: nri.socket: \"x\" is not valid; expected an absolute path")]
+    #[case(
+        "[nri]\nstrikes_max = 0",
+        "c.toml: nri.strikes_max: \"0\" is not valid; expected a number above 0"
+    )]
+    #[case(
+        "[nri]\nrequired = [\"policy\"]",
+        "c.toml, line 2: required: the plugin \"policy\" is not valid; expected two digits, '-' and a name"
     )]
     #[case("root_dir = \"x\"", "c.toml: root_dir: \"x\" is not valid; expected an absolute path")]
     #[case(

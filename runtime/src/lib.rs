@@ -58,6 +58,7 @@ pub mod runtime;
 pub mod session;
 
 mod lost;
+mod plugins;
 mod system;
 
 pub use audit::{AUDIT_SETTLE_MS, REMEDY_MS};
@@ -74,11 +75,12 @@ pub use mainstay_messages::admin::{Attached, Follow, LineEnd, LogRecord, OnLag, 
 pub use mainstay_messages::audit::{Deviation, Finding, Leak, Owner, Remedy, Repair, ThingKind};
 pub use mainstay_messages::container::IfRunning;
 pub use mainstay_messages::error::Kind;
-pub use mainstay_messages::event::{Event, Seq, Subject as EventSubject, What};
+pub use mainstay_messages::event::{Event, HookCall, HookOutcome, Seq, Subject as EventSubject, What};
 pub use mainstay_messages::image::{
     Collected, Credentials, Damage, Image, ImageId, ImageName, ImageRun, LayerSize, PullActivity, PullPolicy,
     PullProgress, PullSpec, Removed,
 };
+pub use mainstay_messages::plugin::{PluginFail, PluginNeed, PluginState, PluginStatus};
 pub use mainstay_messages::process::OomVerdict;
 pub use mainstay_messages::record::{
     Activity, ContainerPhase, ContainerRecord, ContainerSnapshot, ExecPhase, ExecSnapshot, Paused,
@@ -95,6 +97,9 @@ pub use mainstay_messages::{
     ContainerId, ContainerSpec, Error, ExecId, ExecSpec, Exit, ExitStatus, Name, ProcessIdentity, Result,
     SandboxId, SandboxSpec, Signal, Timestamp, UnknownReason,
 };
+pub use mainstay_supervisor::nri::NriSettings;
+pub use mainstay_supervisor::nri::policy::FailPolicy;
+pub use mainstay_supervisor::nri::settings::PluginSettings;
 pub use mainstay_supervisor::{Timeouts, UserNamespaces};
 #[doc(inline)]
 pub use runtime::{Runtime, Shutdown, StopOptions};

@@ -19,11 +19,12 @@ use mainstay_messages::container::{
 };
 use mainstay_messages::error::Kind;
 use mainstay_messages::event::{Event, Seq};
+use mainstay_messages::plugin::PluginStatus;
 use mainstay_messages::record::{ContainerSnapshot, ExecSnapshot, SandboxSnapshot};
 use mainstay_messages::router::{CreateContainer, RunSandbox};
 use mainstay_messages::sandbox::{MeasureSandbox, RemoveSandbox, StopSandbox};
 use mainstay_messages::spec::{Resources, Stdin, WindowSize};
-use mainstay_messages::supervisor::{SandboxStats, Stats};
+use mainstay_messages::supervisor::{Consult, SandboxStats, Stats};
 use mainstay_messages::{
     ContainerId, ContainerSpec, Error, ExecId, ExecSpec, Exit, Result, SandboxId, SandboxSpec, Signal,
 };
@@ -202,7 +203,7 @@ impl Runtime {
     /// [`Error::InvalidArgument`], [`Error::WrongPhase`] when it does not run, [`Error::Unsupported`] for a limit that
     /// the machine does not have.
     pub async fn update_container(&self, container: &ContainerId, change: Resources) -> Result<()> {
-        self.route(UpdateContainer { container: container.clone(), change }).await
+        self.route(UpdateContainer { container: container.clone(), change, consult: Consult::Plugins }).await
     }
 
     /// Removes a container with its files. One that is unknown counts as success.
@@ -437,6 +438,23 @@ impl Runtime {
     /// Of looking at the machine.
     pub async fn audit(&self, repair: Repair) -> Result<Vec<Finding>> {
         self.system.audit(repair).await
+    }
+
+    /// The plugins that are connected, in the order in which they are called, and those that are required and are not.
+    ///
+    /// # Errors
+    /// When the runtime ends.
+    pub async fn plugins(&self) -> Result<Vec<PluginStatus>> {
+        self.system.plugins().await
+    }
+
+    /// Ends the connection of a plugin, by its name with its index, as in `10-logger`. One that the runtime has started is
+    /// started again; another one may come again by itself, and is told of all there is then.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub async fn restart_plugin(&self, plugin: &str) -> Result<()> {
+        self.system.restart_plugin(plugin).await
     }
 
     /// What the runtime counts, by name.

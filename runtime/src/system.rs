@@ -23,6 +23,7 @@ use mainstay_messages::error::chain;
 use mainstay_messages::id::ID_BYTES;
 use mainstay_messages::{Error, Result, Timestamp};
 use mainstay_store::{Options, SqliteStore};
+use mainstay_supervisor::nri::Nri;
 use mainstay_supervisor::paths::Directories;
 use mainstay_supervisor::{
     Claim, Lifetime, OomScorePolicy, Program, ShimSupervisor, SupervisorSettings, identity,
@@ -34,6 +35,7 @@ use crate::closing::{Closed, Closing};
 use crate::config::{self, Config, ShimLifetime};
 use crate::images::{ImageStore, Keep, NodeImages, Opening, Records, Source};
 use crate::lost;
+use crate::plugins::Plugins;
 
 /// The file of the store in the root directory.
 pub const STORE_FILE: &str = "store.db";
@@ -45,6 +47,7 @@ pub(crate) struct System {
     pub(crate) event_log: EventLog,
     pub(crate) router: Addr<Router>,
     pub(crate) supervisor: Addr<ShimSupervisor>,
+    pub(crate) nri: Option<Nri>,
     pub(crate) directories: Directories,
     pub(crate) images: Arc<NodeImages>,
     pub(crate) pulls: Pulls,
@@ -66,6 +69,7 @@ struct Ready {
     images: Arc<NodeImages>,
     pulls: Pulls,
     supervisor: Addr<ShimSupervisor>,
+    nri: Option<Nri>,
     store: Arc<SqliteStore>,
     system: actix::System,
 }
@@ -82,7 +86,8 @@ impl System {
             .spawn(move || run_actors(settings, &parts, sender))
             .map_err(|error| Error::unavailable("a thread for the actors", error))?;
         let stopped = |_| Error::internal("the actors", "their thread ended before it was ready");
-        let Ready { core, images, pulls, supervisor, store, system } = ready.await.map_err(stopped)??;
+        let Ready { core, images, pulls, supervisor, nri, store, system } =
+            ready.await.map_err(stopped)??;
         let Core { router, events, directory, counters, .. } = core;
         let actors = Mutex::new(Some(Actors { system, thread }));
         Ok(Self {
@@ -91,6 +96,7 @@ impl System {
             event_log: events,
             router,
             supervisor,
+            nri,
             directories,
             images,
             pulls,
@@ -230,15 +236,26 @@ async fn start_actors(settings: SupervisorSettings, config: &Config) -> Result<R
     let records = if loaded.damaged.is_empty() { Records::Whole } else { Records::Damaged };
     let ports = Ports { store: written, clock: Arc::new(WallClock), ids: Arc::new(KernelRandom) };
     let parts = Parts { ports, log_dir: settings.directories().logs(), last: loaded.last };
-    let mut supervisor = None;
+    let (mut supervisor, mut plugins) = (None, None);
     let core = Core::start(parts, |facts| {
-        let actor = ShimSupervisor::new(settings, claim, facts.exited, facts.died, facts.noted)?;
+        let noted = facts.noted.clone();
+        let mut actor = ShimSupervisor::new(settings, claim, facts.exited, facts.died, facts.noted)?;
+        plugins = Plugins::begin(&config.nri, &config.cgroup_parent, noted);
+        if let Some(plugins) = &plugins {
+            actor = actor.with_plugins(plugins.handle());
+        }
         Ok::<_, Error>(Supervisor::of(supervisor.insert(actor.start())))
     })?;
     let supervisor =
         supervisor.ok_or_else(|| Error::internal("the actors", "they began without a supervisor"))?;
     let closed = |_| Error::internal("the router", "it ended while it was started");
+    if let Some(plugins) = &plugins {
+        plugins.welcome(&supervisor, &loaded).await?;
+    }
     core.router.send(Recover { loaded, how }).await.map_err(closed)?;
+    if let Some(plugins) = &plugins {
+        plugins.open(&core);
+    }
     let opening = Opening {
         directory: config.images.directory_in(&root_dir),
         boot_id,
@@ -248,7 +265,8 @@ async fn start_actors(settings: SupervisorSettings, config: &Config) -> Result<R
     let pulls = core.start_pulls(Arc::new(Source(Arc::clone(&image_store))), config.images.patience());
     let images = Arc::new(NodeImages::new(image_store, root_dir, core.directory.clone(), records));
     actix::spawn(Arc::clone(&images).collect_forever(config.images.gc_interval_ms));
-    Ok(Ready { core, images, pulls, supervisor, store, system: actix::System::current() })
+    let nri = plugins.map(|plugins| plugins.handle());
+    Ok(Ready { core, images, pulls, supervisor, nri, store, system: actix::System::current() })
 }
 
 /// The store as the actors see it.

@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use mainstay_messages::adjustment::Adjustment;
 use mainstay_messages::process::UnknownReason;
 use mainstay_messages::record::{SandboxRecord, ShimRecord};
 use mainstay_messages::supervisor::Adopted;
@@ -69,10 +70,11 @@ pub(crate) async fn ask(
             ledger.begun(task::process_key(container, None));
         }
     }
+    let unknown: Vec<_> = containers.iter().filter(|id| !processes.contains_key(*id)).cloned().collect();
     for (container, process) in processes {
         shim.learned(&container, process);
     }
-    let tasks = match task::tasks(shim, shim.machine.settings.timeouts.adopt_ms).await {
+    let mut tasks = match task::tasks(shim, shim.machine.settings.timeouts.adopt_ms).await {
         Ok(tasks) => tasks,
         Err(error @ CallError::OutOfReach { .. }) if shim.is_alive() => {
             witness::begin(shim);
@@ -85,6 +87,10 @@ pub(crate) async fn ask(
             return Ok(Adopted::Gone);
         }
     };
+    let adjusted = adjustments(shim, unknown).await?;
+    for (process, task) in &mut tasks {
+        task.adjustment = adjusted.get(&process.container).cloned();
+    }
     let mut ledger = shim.ledger.borrow_mut();
     for container in containers {
         let process = task::process_key(container, None);
@@ -102,6 +108,25 @@ pub(crate) async fn ask(
     Ok(Adopted::Running(
         tasks.into_iter().filter(|(process, _)| process.exec.is_none()).map(|(_, task)| task).collect(),
     ))
+}
+
+/// What plugins have changed of containers whose making was not answered before this program began: their bundles know.
+async fn adjustments(
+    shim: &Shim,
+    containers: Vec<ContainerId>,
+) -> Result<BTreeMap<ContainerId, Box<Adjustment>>> {
+    if containers.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let sandbox = shim.sandbox.clone();
+    let read = move |machine: &Machine| {
+        let adjusted = containers.into_iter().filter_map(|id| {
+            let record = files::read_container(&machine.directories, &sandbox, &id)?;
+            Some((id, record.adjustment?))
+        });
+        Ok(adjusted.collect())
+    };
+    shim.machine.blocking(format!("the reading of bundles of pod {}", shim.sandbox), read).await
 }
 
 /// Kills what a shim that is gone has left running, and begins to report the ends of its containers.

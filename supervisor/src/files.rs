@@ -139,6 +139,15 @@ fn write_record(which: Written, path: &Path, record: &impl Serialize) -> Result<
     write_private(which, path, &text).map_err(at(path))
 }
 
+/// The record of a container as it was made; none when it cannot be read.
+pub(crate) fn read_container(
+    directories: &Directories,
+    sandbox: &SandboxId,
+    container: &ContainerId,
+) -> Option<ContainerRecord> {
+    serde_json::from_slice(&fs::read(directories.container_record(sandbox, container)).ok()?).ok()
+}
+
 /// Makes what a container's changes go to, if it has such a thing.
 pub(crate) fn make_layer(
     directories: &Directories,

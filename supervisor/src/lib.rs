@@ -27,6 +27,7 @@
 //! | `saga`, [`faults`] | steps with what undoes them, and where tests strike |
 //! | `launch`, `adopt`, `stop`, `task` | what is done with a shim, command by command |
 //! | `shim`, `exits`, `facts`, `link`, `watch` | one shim: its life, its exits and where they go, its connection, its process |
+//! | `hooks` | what plugins are told, as steps of the sagas |
 //! | `witness` | what became of a container whose shim does not speak for it |
 //! | `spawn`, `zygote`, `files`, `cgroup`, `disks`, `peers`, `machine` | the work on the machine that blocks |
 //!
@@ -42,6 +43,7 @@ mod facts;
 pub mod faults;
 mod files;
 pub mod find;
+mod hooks;
 pub mod host;
 pub mod identity;
 mod inventory;
@@ -69,8 +71,9 @@ mod zygote;
 pub use claim::{CLAIM_WAIT_MS, Claim};
 pub use exits::{EXIT_QUESTION_MS, RECEIPTS_GATHERED_MS, RECONNECT_MAX_MS, RECONNECT_MIN_MS};
 pub use facts::RECEIPT_TIMEOUT_MS;
+pub use mainstay_nri as nri;
 pub use settings::{Lifetime, OomScorePolicy, Program, SupervisorSettings, Timeouts};
 pub use shim::SHIM_DEATH_DEADLINE_MS;
 pub use stop::{SHIM_KILL_WAIT_MS, STOP_REPORTS_MS};
-pub use supervisor::{LEAK_ENDED_MS, SUPERVISOR_MAILBOX_MAX, ShimSupervisor};
+pub use supervisor::{LEAK_ENDED_MS, PluginCame, SUPERVISOR_MAILBOX_MAX, ShimSupervisor, WelcomePlugins};
 pub use user_namespaces::UserNamespaces;

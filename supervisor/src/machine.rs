@@ -14,9 +14,11 @@ use mainstay_cgroups::{Cgroup, CgroupPath, Layout};
 use mainstay_messages::event::{Subject, What};
 use mainstay_messages::router::Noted;
 use mainstay_messages::{ContainerId, Error, Result, SandboxId, Timestamp};
+use mainstay_nri::Nri;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::claim::Claim;
+use crate::hooks::Book;
 use crate::host::HostFacts;
 use crate::paths::Directories;
 use crate::saga::{Report, Turns};
@@ -38,6 +40,9 @@ pub(crate) struct Machine {
     pub turns: Turns,
     /// Where pods with a user namespace get their ids.
     pub ids: IdDesk,
+    /// What plugins were told.
+    pub told: Book,
+    plugins: OnceLock<Nri>,
     cgroup_parent: CgroupPath,
     program: OnceLock<SealedProgram>,
     journal: Recipient<Noted>,
@@ -72,11 +77,24 @@ impl Machine {
             zygote: Zygote::default(),
             turns: Turns::default(),
             ids: IdDesk::default(),
+            told: Book::new(settings.directories().told()),
+            plugins: OnceLock::new(),
             journal,
             program: OnceLock::new(),
             settings,
             _claim: claim,
         })
+    }
+
+    /// The plugins, where there may be any.
+    pub fn plugins(&self) -> Option<&Nri> {
+        self.plugins.get()
+    }
+
+    /// There may be plugins from now on.
+    pub fn take_plugins(&self, plugins: Nri) {
+        // Said once, before anything is made.
+        let _ = self.plugins.set(plugins);
     }
 
     /// Tells the journal what a saga of a pod has come to.

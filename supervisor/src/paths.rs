@@ -9,6 +9,7 @@
 //!     shim.sock  streams.sock      0600
 //!     shim.log  shm/
 //!     c/<container>/               the bundle: config.json, container.json (its record), rootfs/, exit records
+//! <state>/nri/<pod>.json           which plugins were told of it
 //! <root>/layers/<container>/       upper/ and work/ of a copy-on-write root
 //! <root>/logs/<pod>/<container>.log
 //! ```
@@ -69,6 +70,11 @@ impl Directories {
     /// Holds the logs of all pods that name no place of their own.
     pub fn logs(&self) -> PathBuf {
         self.root.join("logs")
+    }
+
+    /// Holds what plugins were told.
+    pub fn told(&self) -> PathBuf {
+        self.state.join("nri")
     }
 
     /// The directory of a pod.

@@ -15,6 +15,7 @@
 
 mod audit;
 mod commands;
+mod plugins;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -43,6 +44,7 @@ use crate::spawn;
 use crate::stop;
 
 pub use audit::LEAK_ENDED_MS;
+pub use plugins::{PluginCame, WelcomePlugins};
 
 /// The most messages from one sender that wait for the supervisor. It only hands them on.
 pub const SUPERVISOR_MAILBOX_MAX: usize = 1_024;
@@ -77,7 +79,8 @@ impl ShimSupervisor {
         noted: Recipient<Noted>,
     ) -> Result<Self> {
         let machine = Arc::new(Machine::new(settings, claim, noted)?);
-        Ok(Self { machine, facts: Facts::new(task_exited, shim_died), pods: HashMap::new() })
+        let facts = Facts::new(Arc::clone(&machine), task_exited, shim_died);
+        Ok(Self { machine, facts, pods: HashMap::new() })
     }
 
     /// The shim of a pod, dead or alive.
@@ -223,18 +226,18 @@ impl Handler<StopShim> for ShimSupervisor {
     type Result = ResponseActFuture<Self, Result<()>>;
 
     fn handle(&mut self, message: StopShim, _: &mut Self::Context) -> Self::Result {
-        let sandbox = message.sandbox;
+        let StopShim { sandbox, end } = message;
         let machine = Arc::clone(&self.machine);
         let pod = sandbox.clone();
         let (job, since, shim): (Joined<()>, _, _) = match self.pods.remove(&sandbox) {
-            None => (joined(async move { stop::sweep(&machine, &pod).await }), now(), None),
-            Some(Pod::Known(shim)) => (joined(stop::stop(Rc::clone(&shim))), now(), Some(shim)),
+            None => (joined(async move { stop::sweep(&machine, &pod, end).await }), now(), None),
+            Some(Pod::Known(shim)) => (joined(stop::stop(Rc::clone(&shim), end)), now(), Some(shim)),
             Some(Pod::Stopping { job, since, shim }) => (job, since, shim),
             Some(Pod::Beginning { job, .. }) => {
                 let stop = async move {
                     match job.await {
-                        Ok(Some(shim)) => stop::stop(shim).await,
-                        Ok(None) | Err(_) => stop::sweep(&machine, &pod).await,
+                        Ok(Some(shim)) => stop::stop(shim, end).await,
+                        Ok(None) | Err(_) => stop::sweep(&machine, &pod, end).await,
                     }
                 };
                 (joined(stop), now(), None)

@@ -15,7 +15,8 @@ use mainstay_messages::process::{ExitStatus, OomVerdict};
 use mainstay_messages::record::SandboxRecord;
 use mainstay_messages::router::TaskKey;
 use mainstay_messages::supervisor::{
-    AdoptShim, Adopted, DeleteTask, MeasureTask, ReopenTaskLog, SignalScope, SignalTask, StopShim, TaskStatus,
+    AdoptShim, Adopted, DeleteTask, MeasureTask, PodEnd, ReopenTaskLog, SignalScope, SignalTask, StopShim,
+    TaskStatus,
 };
 use mainstay_messages::{ContainerId, Error, Exit, ProcessIdentity, Signal, Timestamp};
 use mainstay_supervisor::identity::identity_of;
@@ -98,7 +99,7 @@ async fn a_shim_of_version_1_is_adopted() {
         let method = Recording::method(question);
         assert!(shim.was_asked(method, &recording.asked(question)), "{question}: {:?}", shim.asked());
     }
-    supervisor.done(StopShim { sandbox: sandbox.id.clone() }).await;
+    supervisor.done(StopShim { sandbox: sandbox.id.clone(), end: PodEnd::Removed }).await;
     assert!(shim.has_ended() && world.left(&sandbox).is_empty(), "{:?}", world.left(&sandbox));
 }
 
@@ -197,7 +198,7 @@ async fn a_shim_of_a_later_version_is_no_orphan() {
     for container in ["web", "stubborn"] {
         supervisor.done(DeleteTask { sandbox: sandbox.id.clone(), container: id(container) }).await;
     }
-    supervisor.done(StopShim { sandbox: sandbox.id.clone() }).await;
+    supervisor.done(StopShim { sandbox: sandbox.id.clone(), end: PodEnd::Removed }).await;
     assert!(shim.has_ended() && world.left(&sandbox).is_empty(), "{:?}", world.left(&sandbox));
     let next = tokio::time::timeout(std::time::Duration::from_millis(100), supervisor.fact()).await;
     assert!(!matches!(next, Ok(Fact::Exited(..))), "{next:?}: each end is told once");
@@ -217,7 +218,7 @@ async fn a_later_shim_that_still_speaks_this_version_is_adopted() {
         adopt(&supervisor, &sandbox, &[("web", recording.process("web"))]).await.expect("it answers");
     assert!(matches!(&adopted, Adopted::Running(tasks) if tasks.len() == 2), "{adopted:?}");
     supervisor.exit_of("done").await;
-    supervisor.done(StopShim { sandbox: sandbox.id.clone() }).await;
+    supervisor.done(StopShim { sandbox: sandbox.id.clone(), end: PodEnd::Removed }).await;
 }
 
 /// Makes the recording anew, from the shim of this version or the one of `MAINSTAY_RECORD_SHIM`, into the directory
@@ -239,7 +240,7 @@ async fn record() {
     let web = world.container(&sandbox, "web", &["sleep", "1000000"]);
     supervisor.run(&sandbox, &web).await;
     Recording::make(&world, &sandbox, &to);
-    supervisor.done(StopShim { sandbox: sandbox.id.clone() }).await;
+    supervisor.done(StopShim { sandbox: sandbox.id.clone(), end: PodEnd::Removed }).await;
 }
 
 impl World {

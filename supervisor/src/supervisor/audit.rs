@@ -9,7 +9,7 @@ use actix::{Actor, Addr, AsyncContext, Handler, Message, ResponseFuture};
 use mainstay_messages::audit::{Inventory, Leak};
 use mainstay_messages::router::TaskKey;
 use mainstay_messages::supervisor::{
-    DeleteTask, RemoveLeak, SignalScope, SignalTask, StopShim, TakeInventory,
+    DeleteTask, PodEnd, RemoveLeak, SignalScope, SignalTask, StopShim, TakeInventory,
 };
 use mainstay_messages::{ContainerId, Error, ProcessIdentity, Result, SandboxId, Signal};
 
@@ -47,7 +47,7 @@ impl Handler<RemoveLeak> for ShimSupervisor {
         tracing::warn!(?leak, "what no record accounts for is removed");
         Box::pin(guarded(async move {
             match leak {
-                Leak::Pod { sandbox } => send(&this, StopShim { sandbox }).await,
+                Leak::Pod { sandbox } => send(&this, StopShim { sandbox, end: PodEnd::Removed }).await,
                 Leak::Container { sandbox, container } => remove_container(&this, sandbox, container).await,
                 Leak::Shim { sandbox, process } => end_shim(&sandbox, &process).await,
                 Leak::PodProcesses { sandbox } => {

@@ -10,7 +10,7 @@ use mainstay_messages::error::Kind;
 use mainstay_messages::record::{ContainerRecord, SandboxRecord};
 use mainstay_messages::router::TaskKey;
 use mainstay_messages::spec::{ContainerPid, Privilege, Terminal};
-use mainstay_messages::supervisor::{CreateTask, TaskKnowledge, TaskState, TaskStatus};
+use mainstay_messages::supervisor::{CreateTask, TaskKnowledge, TaskMade, TaskState, TaskStatus};
 use mainstay_messages::{Error, ProcessIdentity, Result};
 use mainstay_task_api::task::{CreateTaskRequest, Mount};
 use oci_spec::runtime::LinuxResources;
@@ -21,6 +21,7 @@ use crate::cdi;
 use crate::cgroup;
 use crate::disks;
 use crate::files::{self, Root};
+use crate::hooks;
 use crate::host::{DEV, device_nodes, name_file, named_devices};
 use crate::identity::{PidNamespace, identity_of};
 use crate::machine::Machine;
@@ -34,6 +35,13 @@ use crate::user_namespaces;
 pub(crate) static CREATE_CONTAINER: Saga<Creation, Remains> = Saga {
     name: "create-container",
     steps: &[
+        Step {
+            // Before anything is made of it: plugins may change all of it. They hear of its end when nothing is left.
+            name: "hook",
+            act: |creation| Box::pin(hooks::create_container(creation)),
+            undo: Some(|remains| Box::pin(hooks::container_is_gone(remains))),
+            undone_after: &[],
+        },
         Step {
             name: "bundle",
             act: |creation| Box::pin(make_bundle(creation)),
@@ -67,7 +75,9 @@ pub(crate) struct Creation {
     making: Making,
     remains: Remains,
     shim: Rc<Shim>,
-    record: ContainerRecord,
+    asked: ContainerRecord,
+    /// With what plugins have changed.
+    adjusted: OnceCell<ContainerRecord>,
     pod: SandboxRecord,
     namespaces: PodNamespaces,
     other_pid: Option<PidNamespace>,
@@ -78,6 +88,28 @@ pub(crate) struct Creation {
 impl AsRef<Remains> for Creation {
     fn as_ref(&self) -> &Remains {
         &self.remains
+    }
+}
+
+impl Creation {
+    /// What is made, with what plugins have changed of it so far.
+    pub fn record(&self) -> &ContainerRecord {
+        self.adjusted.get().unwrap_or(&self.asked)
+    }
+
+    /// Its pod.
+    pub fn pod(&self) -> &SandboxRecord {
+        &self.pod
+    }
+
+    /// What is there of it so far.
+    pub fn remains(&self) -> &Remains {
+        &self.remains
+    }
+
+    /// What plugins have made of it; empty until they were asked.
+    pub fn adjusted(&self) -> &OnceCell<ContainerRecord> {
+        &self.adjusted
     }
 }
 
@@ -93,13 +125,13 @@ impl Progress for Creation {
 pub(crate) fn create(
     shim: Rc<Shim>,
     message: CreateTask,
-) -> impl Future<Output = Result<ProcessIdentity>> + 'static {
+) -> impl Future<Output = Result<TaskMade>> + 'static {
     let process = process_key(&message.record.id, None);
     let making = shim.alive().and_then(|()| shim.makings.begin(process, "create", "wait for its turn"));
     async move { make(shim, message, making?).await }
 }
 
-async fn make(shim: Rc<Shim>, message: CreateTask, making: Making) -> Result<ProcessIdentity> {
+async fn make(shim: Rc<Shim>, message: CreateTask, making: Making) -> Result<TaskMade> {
     let CreateTask { record, sandbox } = message;
     let id = record.id.clone();
     // First of all, so that a removal that is asked for from now on comes after it.
@@ -116,7 +148,8 @@ async fn make(shim: Rc<Shim>, message: CreateTask, making: Making) -> Result<Pro
         making,
         remains,
         shim: Rc::clone(&shim),
-        record,
+        asked: record,
+        adjusted: OnceCell::new(),
         pod: sandbox,
         namespaces,
         other_pid,
@@ -129,7 +162,10 @@ async fn make(shim: Rc<Shim>, message: CreateTask, making: Making) -> Result<Pro
         shim.ledger.borrow_mut().disowned(&process_key(&id, None));
     }
     created?;
-    creation.process.into_inner().ok_or_else(|| Error::internal("a creation", "it has no process"))
+    let process = creation.process.get().cloned();
+    let process = process.ok_or_else(|| Error::internal("a creation", "it has no process"))?;
+    hooks::container_created(&creation, &process);
+    Ok(TaskMade { process, adjustment: creation.record().adjustment.clone() })
 }
 
 /// The pid namespace of the container of the pod that this one names, held until this one is made.
@@ -159,8 +195,8 @@ async fn other_pid(shim: &Rc<Shim>, record: &ContainerRecord) -> Result<Option<P
 
 /// Works out the spec, checks that the machine can honour it, and makes the bundle.
 async fn make_bundle(creation: &Creation) -> Result<()> {
-    let what = format!("the making of files for container {}", creation.record.id);
-    let (record, pod) = (creation.record.clone(), creation.pod.clone());
+    let what = format!("the making of files for container {}", creation.record().id);
+    let (record, pod) = (creation.record().clone(), creation.pod.clone());
     let namespaces = creation.namespaces.clone();
     let other_pid = creation.other_pid.as_ref().map(PidNamespace::path);
     let work = move |machine: &Machine| {
@@ -197,8 +233,8 @@ async fn make_bundle(creation: &Creation) -> Result<()> {
 }
 
 async fn make_layer(creation: &Creation) -> Result<()> {
-    let what = format!("the making of a layer for container {}", creation.record.id);
-    let (record, ids) = (creation.record.clone(), creation.namespaces.ids.clone());
+    let what = format!("the making of a layer for container {}", creation.record().id);
+    let (record, ids) = (creation.record().clone(), creation.namespaces.ids.clone());
     let work = move |machine: &Machine| files::make_layer(&machine.directories, &record, ids.as_ref());
     let root = creation.remains.turn.blocking(what, work).await?;
     creation.root.replace(Some(root));
@@ -206,8 +242,8 @@ async fn make_layer(creation: &Creation) -> Result<()> {
 }
 
 async fn make_log_directory(creation: &Creation) -> Result<()> {
-    let what = format!("the making of a log directory for container {}", creation.record.id);
-    let record = creation.record.clone();
+    let what = format!("the making of a log directory for container {}", creation.record().id);
+    let record = creation.record().clone();
     let work = move |machine: &Machine| files::make_logs(&machine.directories, &record);
     creation.remains.turn.blocking(what, work).await
 }
@@ -217,7 +253,7 @@ async fn make_task(creation: &Creation) -> Result<()> {
     if creation.process.get().is_some() {
         return Ok(());
     }
-    let Creation { shim, record, .. } = creation;
+    let (shim, record) = (&creation.shim, creation.record());
     let root = creation.root.borrow().clone();
     let root = root.ok_or_else(|| Error::internal("a creation", "it has no root"))?;
     let request = request(&shim.machine, record, &root, log_value(&record.log_path)?)?;

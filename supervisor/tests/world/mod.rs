@@ -213,7 +213,7 @@ impl Running {
         container: &ContainerRecord,
     ) -> mainstay_messages::Result<ProcessIdentity> {
         let message = CreateTask { record: container.clone(), sandbox: sandbox.clone() };
-        self.address.send(message).await.expect("it runs")
+        self.address.send(message).await.expect("it runs").map(|made| made.process)
     }
 
     /// Creates and starts a container.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use mainstay_messages::event::What;
 use mainstay_messages::journal::{Change, Commit};
 use mainstay_messages::record::SandboxPhase;
+use mainstay_messages::supervisor::PodEnd;
 use mainstay_messages::{ContainerId, Error, Result};
 
 use super::{Adoption, Answer, Ask, Draft, Effect, Input, Standing, State, Wish, Work};
@@ -116,6 +117,14 @@ impl State {
         let mut draft = self.draft(now);
         draft.work(Work::StopShim, Ask::StopShim);
         draft.in_memory()
+    }
+
+    /// How far it has come when its shim is ended.
+    pub fn pod_end(&self) -> PodEnd {
+        match self.work {
+            Work::StopShim => PodEnd::Stopped,
+            _ => PodEnd::Removed,
+        }
     }
 
     pub(super) fn shim_stopped(&self, result: Result<()>, now: Now) -> Outcome<Self> {

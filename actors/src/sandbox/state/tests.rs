@@ -222,6 +222,7 @@ impl Model {
                     container: container(0),
                     process: None,
                     status: TaskStatus::Running,
+                    adjustment: None,
                 }]),
             })),
             Ask::StopShim => Input::ShimStopped(done),

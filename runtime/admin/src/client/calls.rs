@@ -6,6 +6,7 @@ use mainstay_messages::admin::{
 use mainstay_messages::audit::{Finding, Repair};
 use mainstay_messages::event::Event;
 use mainstay_messages::image::{Collected, Damage, Image, ImageName, Removed};
+use mainstay_messages::plugin::PluginStatus;
 use mainstay_messages::record::{ContainerSnapshot, SandboxSnapshot};
 use mainstay_messages::spec::{Resources, WindowSize};
 use mainstay_messages::{
@@ -191,5 +192,16 @@ impl Client {
     pub async fn verify_images(&self, image: Option<ImageName>) -> Result<Vec<Damage>> {
         let request = Request::VerifyImages { image };
         answer!(self.call(request).await?, "VerifyImages", Response::ImagesVerified(list) => list)
+    }
+
+    /// All plugins.
+    pub async fn list_plugins(&self) -> Result<Vec<PluginStatus>> {
+        answer!(self.call(Request::ListPlugins).await?, "ListPlugins", Response::Plugins(list) => list)
+    }
+
+    /// Ends the connection of a plugin, which may come again, or is started again.
+    pub async fn restart_plugin(&self, plugin: String) -> Result<()> {
+        let request = Request::RestartPlugin { plugin };
+        answer!(self.call(request).await?, "RestartPlugin", Response::Done => ())
     }
 }

@@ -42,6 +42,7 @@ pub(crate) fn kind_of_call(request: &Request) -> Kind {
         | Request::Explain { .. }
         | Request::ListImages
         | Request::InspectImage { .. }
+        | Request::ListPlugins
         | Request::Audit { repair: Repair::No } => Kind::Question,
         Request::RunSandbox(_)
         | Request::StopSandbox { .. }
@@ -60,6 +61,7 @@ pub(crate) fn kind_of_call(request: &Request) -> Kind {
         | Request::UpdateContainer { .. }
         | Request::RemoveImage { .. }
         | Request::CollectImages
+        | Request::RestartPlugin { .. }
         | Request::VerifyImages { .. } => Kind::Operation,
     }
 }

@@ -115,6 +115,9 @@ pub enum Command {
     Explain(ExplainArguments),
     /// Compare what this machine has with what the daemon believes: leaks and ghosts by name; exit status 1 if any
     Audit(AuditArguments),
+    /// List, inspect and restart plugins
+    #[command(subcommand)]
+    Nri(NriCommand),
     /// Serve the admin socket until told to stop
     Daemon,
     /// Print or check a configuration
@@ -334,6 +337,25 @@ pub struct AuditArguments {
     /// Clean up what is found; exit status 0 when all of it could be
     #[arg(long)]
     pub repair: bool,
+}
+
+/// A command on plugins.
+#[derive(Debug, Subcommand)]
+pub enum NriCommand {
+    /// List plugins in the order in which they are called
+    Plugins,
+    /// Show all that is known of plugins
+    Inspect(Plugins),
+    /// End the connection of plugins: those that the daemon has started are started again, others may come again
+    Restart(Plugins),
+}
+
+/// Plugins by name.
+#[derive(Debug, Args)]
+pub struct Plugins {
+    /// The plugins, with their index, as in 10-logger
+    #[arg(value_name = "PLUGIN", required = true)]
+    pub plugins: Vec<String>,
 }
 
 /// A command on the configuration.

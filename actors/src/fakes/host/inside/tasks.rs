@@ -166,6 +166,7 @@ impl Inner {
                     container: key.container.clone(),
                     process: None,
                     status: TaskStatus::Exited(report.exit.clone()),
+                    adjustment: None,
                 }),
             };
         };
@@ -188,7 +189,12 @@ impl Inner {
 
 impl Task {
     fn state(&self, id: &ContainerId) -> TaskState {
-        TaskState { container: id.clone(), process: Some(self.process.clone()), status: self.shown_status() }
+        TaskState {
+            container: id.clone(),
+            process: Some(self.process.clone()),
+            status: self.shown_status(),
+            adjustment: None,
+        }
     }
 
     /// Where it is, as its shim tells it.
