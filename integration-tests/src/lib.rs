@@ -7,6 +7,7 @@
 pub mod daemon;
 pub mod disk;
 pub mod ledger;
+pub mod net;
 pub mod peer;
 pub mod wait;
 mod world;

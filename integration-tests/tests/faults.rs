@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use mainstay::faults::{FAULTS_DIRECTORY, HELD, points, shim_points};
-use mainstay::{ContainerPhase, Error, SandboxPhase, SandboxSpec, What};
+use mainstay::{ContainerPhase, Error, Network, PortMapping, Protocol, SandboxPhase, SandboxSpec, What};
 use mainstay_admin::Client;
+use mainstay_integration_tests::net::Internet;
 use mainstay_integration_tests::{Daemon, World, script_spec, wait, world};
 use mainstay_messages::admin::{IfRunning, Reference};
 use mainstay_messages::spec::{HostEntry, UserNamespace};
@@ -26,7 +27,7 @@ const NEVER_WRITTEN: [&str; 4] = [
 ];
 /// What makes a launch fail at its end, and a creation.
 const FAILURES: [(&str, &str); 2] =
-    [("run-pod", "run-pod.namespaces.after"), ("create-container", "create-container.task.after")];
+    [("run-pod", "run-pod.network.after"), ("create-container", "create-container.task.after")];
 /// The code of a container that was stopped without grace, and of one whose end nobody saw.
 const KILLED: u32 = 137;
 const UNKNOWN: u32 = 255;
@@ -80,6 +81,13 @@ impl Request {
                 spec.names.hosts = vec![HostEntry { name: "db".to_owned(), address }];
                 // So that there is a file with its ids.
                 spec.user_namespace = UserNamespace::Auto;
+                spec.network = Network::Builtin;
+                spec.ports = vec![PortMapping {
+                    protocol: Protocol::Tcp,
+                    host_ip: None,
+                    host_port: 8_000 + u16::from(spec.name.as_str().as_bytes()[0]),
+                    pod_port: 80,
+                }];
                 client.run_sandbox(spec).await.map(drop)
             }
             Self::CreateContainer => {
@@ -99,6 +107,8 @@ struct Battlefield {
     world: World,
     daemon: RefCell<Daemon>,
     faults: PathBuf,
+    /// Where the daemon is.
+    internet: Internet,
 }
 
 /// A fault that is set.
@@ -120,10 +130,11 @@ impl Blow {
 
 impl Battlefield {
     async fn new(world: World) -> Self {
+        let internet = Internet::enter();
         let faults = world.path().join("faults");
         fs::create_dir(&faults).expect("made");
         let daemon = Daemon::start(&world, &[(FAULTS_DIRECTORY, faults.clone())]).await;
-        Self { world, daemon: RefCell::new(daemon), faults }
+        Self { world, daemon: RefCell::new(daemon), faults, internet }
     }
 
     fn set(&self, point: &str, fault: &str) -> Blow {
@@ -230,6 +241,10 @@ impl Battlefield {
         assert_eq!(client.list_sandboxes().await.expect("listed"), []);
         assert_eq!(client.list_containers().await.expect("listed"), []);
         self.world.assert_nothing_left().await;
+        let links = self.internet.links();
+        assert!(links.iter().all(|link| ["lo", "up0", "mainstay0"].contains(&link.as_str())), "{links:?}");
+        let rules = self.internet.rules();
+        assert!(!rules.contains("dnat ip"), "{rules}");
     }
 }
 

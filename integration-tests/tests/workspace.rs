@@ -47,6 +47,7 @@ const ALLOWED: [(&str, &[&str]); 17] = [
             "mainstay-admin",
             "mainstay-images",
             "mainstay-image-pull",
+            "mainstay-network",
             "mainstay-oci-image",
             "mainstay-registry",
         ],

@@ -14,6 +14,7 @@
 //! | [`event`] | entries of the journal |
 //! | [`error`] | the one error type that a caller sees |
 //! | [`router`], [`sandbox`], [`container`], [`journal`], [`supervisor`] | messages, by receiver |
+//! | [`network`] | what a pod has of a network |
 //! | [`image`] | images: what is asked for, how a pull gets on, what is here |
 //! | [`codec`] | the one place that knows bincode |
 //! | [`audit`] | what a machine holds of a runtime, and where that differs from the records |
@@ -28,6 +29,7 @@ pub mod event;
 pub mod id;
 pub mod image;
 pub mod journal;
+pub mod network;
 pub mod process;
 pub mod record;
 pub mod router;

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{ContainerId, ExecId, Name, SandboxId};
+use crate::network::PodNetwork;
 use crate::process::{Exit, ProcessIdentity};
 use crate::spec::{ContainerSpec, ExecSpec, IdMappings, Resources, SandboxSpec};
 use crate::time::Timestamp;
@@ -107,6 +108,9 @@ pub struct SandboxRecord {
     pub shim: Option<ShimRecord>,
     /// Why it is not Ready, in one sentence.
     pub reason: Option<String>,
+    /// What it has of a network, from the moment it was Ready.
+    #[serde(default)]
+    pub network: Option<PodNetwork>,
 }
 
 /// What the store keeps of a container.
@@ -192,7 +196,7 @@ pub struct ExecSnapshot {
 impl SandboxRecord {
     /// The record that is written before anything is made (P3).
     pub fn intent(id: SandboxId, spec: SandboxSpec, created_at: Timestamp) -> Self {
-        Self { id, spec, phase: SandboxPhase::Starting, created_at, shim: None, reason: None }
+        Self { id, spec, phase: SandboxPhase::Starting, created_at, shim: None, reason: None, network: None }
     }
 
     /// Its name.

@@ -9,18 +9,28 @@ use serde::{Deserialize, Serialize};
 use crate::audit::{Inventory, Leak};
 use crate::error::Result;
 use crate::id::{ContainerId, ExecId, SandboxId};
+use crate::network::PodNetwork;
 use crate::process::{Exit, ProcessIdentity, Signal};
 use crate::record::{ContainerRecord, Paused, SandboxRecord, ShimRecord};
 use crate::router::TaskKey;
 use crate::spec::{ExecSpec, Resources, WindowSize};
 use crate::time::Timestamp;
 
-/// Start a shim for a pod and have it make the pod's namespaces and cgroup. When it fails, nothing is left.
+/// Start a shim for a pod, have it make the pod's namespaces and cgroup, and give the pod its network. When it fails, nothing is left.
 #[derive(Clone, Debug, Message)]
-#[rtype(result = "Result<ShimRecord>")]
+#[rtype(result = "Result<Launched>")]
 pub struct LaunchShim {
     /// The pod.
     pub record: SandboxRecord,
+}
+
+/// The answer to [`LaunchShim`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launched {
+    /// The shim.
+    pub shim: ShimRecord,
+    /// What the pod has of a network; none for one with the host's, or with a loopback alone.
+    pub network: Option<PodNetwork>,
 }
 
 /// Find the shim of a pod again and ask it for its tasks. Exits that it has not been told to forget arrive as

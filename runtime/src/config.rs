@@ -2,7 +2,9 @@
 //! machine; whether directories can be made is found out when the runtime starts.
 
 mod images;
+mod network;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
@@ -12,6 +14,8 @@ use mainstay_admin::Limits;
 use mainstay_supervisor::{Timeouts, UserNamespaces};
 use serde::{Deserialize, Serialize};
 use thiserror::Error as ThisError;
+
+pub use network::{CNI_PLUGIN_TIMEOUT_DEFAULT_MS, Masquerading, NetworkSettings};
 
 pub use images::{GC_INTERVAL_DEFAULT_MS, IMAGES_DIRECTORY, ImageSettings, PULL_FLOOR_WINDOW_DEFAULT_MS};
 
@@ -49,6 +53,8 @@ pub struct Config {
     pub store: StoreLimits,
     /// Where images are, how they are pulled, and what is taken of them.
     pub images: ImageSettings,
+    /// Which networks pods can have.
+    pub network: NetworkSettings,
     /// Limits of the admin RPC.
     pub admin: Limits,
 }
@@ -140,7 +146,7 @@ pub enum ConfigError {
         /// Its value.
         value: String,
         /// What would be right.
-        expected: &'static str,
+        expected: Cow<'static, str>,
     },
 }
 
@@ -169,6 +175,7 @@ impl Default for Config {
             timeouts: Timeouts::default(),
             store: StoreLimits::default(),
             images: ImageSettings::default(),
+            network: NetworkSettings::default(),
             admin: Limits::default(),
         }
     }
@@ -177,9 +184,11 @@ impl Default for Config {
 impl Config {
     /// A configuration whose directories and cgroup all lie below one name, for a runtime beside others.
     pub fn beside(base: &Path, cgroup_parent: impl Into<String>) -> Self {
+        let state_dir = base.join("state");
         Self {
             root_dir: base.join("root"),
-            state_dir: base.join("state"),
+            network: NetworkSettings::beside(&state_dir),
+            state_dir,
             admin_socket: base.join("state/admin.sock"),
             cgroup_parent: cgroup_parent.into(),
             ..Self::default()
@@ -214,20 +223,20 @@ impl Config {
             ("shim_program", self.shim_program.as_ref()),
         ];
         let absolute = absolute.into_iter().filter_map(|(field, value)| Some((field, value?)));
-        for (field, value) in absolute.chain(self.images.paths()) {
+        for (field, value) in absolute.chain(self.images.paths()).chain(self.network.paths()) {
             if !value.is_absolute() {
                 return Err(ConfigError::Value {
                     path: path.into(),
                     field: field.to_owned(),
                     value: value.display().to_string(),
-                    expected: "an absolute path",
+                    expected: "an absolute path".into(),
                 });
             }
         }
         match self.zero_limit() {
-            None => self.check_user_namespaces(path),
+            None => self.check_user_namespaces(path).and_then(|()| self.check_network(path)),
             Some(field) => {
-                let (value, expected) = ("0".to_owned(), "a number above 0");
+                let (value, expected) = ("0".to_owned(), "a number above 0".into());
                 Err(ConfigError::Value { path: path.into(), field, value, expected })
             }
         }
@@ -236,7 +245,12 @@ impl Config {
     fn check_user_namespaces(&self, path: &Path) -> Result<(), ConfigError> {
         let Some((key, value, expected)) = self.user_namespaces.fault() else { return Ok(()) };
         let (field, value) = (format!("user_namespaces.{key}"), value.to_string());
-        Err(ConfigError::Value { path: path.into(), field, value, expected })
+        Err(ConfigError::Value { path: path.into(), field, value, expected: expected.into() })
+    }
+
+    fn check_network(&self, path: &Path) -> Result<(), ConfigError> {
+        let Some((field, value, expected)) = self.network.fault() else { return Ok(()) };
+        Err(ConfigError::Value { path: path.into(), field, value, expected: expected.into() })
     }
 
     /// A time-out or limit that is 0, with its section. Nothing works with one.
@@ -263,6 +277,7 @@ impl Config {
             timeouts,
             store,
             images,
+            network,
             admin,
             ..
         } = Self::default();
@@ -303,12 +318,14 @@ impl Config {
              # Limits of the store: entries that the journal keeps, and requests that may wait.\n\
              [store]\n{}\n\
              {}\n\
+             {}\n\
              # Limits of the admin RPC, for each connection but for the first.\n\
              [admin]\n{}",
             section(&user_namespaces),
             section(&timeouts),
             section(&store),
             images.text(),
+            network.text(),
             section(&admin),
         )
     }

@@ -40,6 +40,7 @@
 //! | [`events`] | the journal as a stream |
 //! | [`logs`] | logs as a stream |
 //! | `audit` | the machine beside the records |
+//! | `networks` | the networks of pods, behind the supervisor's port |
 //! | `lost` | records that the store has lost |
 //! | [`daemon`], [`backend`] | the admin RPC in front of a runtime |
 //! | `system` | the wiring |
@@ -58,11 +59,15 @@ pub mod runtime;
 pub mod session;
 
 mod lost;
+mod networks;
 mod system;
 
 pub use audit::{AUDIT_SETTLE_MS, REMEDY_MS};
 #[doc(inline)]
-pub use config::{Config, ConfigError, ImageSettings, OomScorePolicy, ShimLifetime, StoreLimits};
+pub use config::{
+    Config, ConfigError, ImageSettings, Masquerading, NetworkSettings, OomScorePolicy, ShimLifetime,
+    StoreLimits,
+};
 #[doc(inline)]
 pub use events::{EventOptions, EventStream, Journaled, Subject};
 #[doc(inline)]
@@ -79,6 +84,7 @@ pub use mainstay_messages::image::{
     Collected, Credentials, Damage, Image, ImageId, ImageName, ImageRun, LayerSize, PullActivity, PullPolicy,
     PullProgress, PullSpec, Removed,
 };
+pub use mainstay_messages::network::{NetworkDns, PodAddress, PodNetwork};
 pub use mainstay_messages::process::OomVerdict;
 pub use mainstay_messages::record::{
     Activity, ContainerPhase, ContainerRecord, ContainerSnapshot, ExecPhase, ExecSnapshot, Paused,
@@ -86,9 +92,10 @@ pub use mainstay_messages::record::{
 };
 pub use mainstay_messages::spec::{
     Access, BlockDeviceLimit, BlockIo, ContainerPid, Device, DeviceKind, DeviceRule, HostEntry,
-    HugepageLimit, IdMapping, IdMappings, ImageRoot, LayeredRoot, Mount, MountSource, NameLookup, Network,
-    NewPrivileges, Owners, PidMode, Privilege, ProcessSpec, Propagation, Resources, Rlimit, Rootfs, Seccomp,
-    Security, Stdin, SupplementaryGroups, Terminal, UNLIMITED, UserNamespace, WindowSize,
+    HugepageLimit, IdMapping, IdMappings, ImageRoot, LayeredRoot, Mac, Mount, MountSource, NameLookup,
+    Network, NewPrivileges, Owners, PidMode, PortMapping, Privilege, ProcessSpec, Propagation, Protocol,
+    Resources, Rlimit, Rootfs, Seccomp, Security, Stdin, SupplementaryGroups, Terminal, UNLIMITED,
+    UserNamespace, WindowSize,
 };
 pub use mainstay_messages::supervisor::{SandboxStats, Stats};
 pub use mainstay_messages::{

@@ -22,7 +22,7 @@ use mainstay_messages::event::{Event, Seq};
 use mainstay_messages::record::{ContainerSnapshot, ExecSnapshot, SandboxSnapshot};
 use mainstay_messages::router::{CreateContainer, RunSandbox};
 use mainstay_messages::sandbox::{MeasureSandbox, RemoveSandbox, StopSandbox};
-use mainstay_messages::spec::{Resources, Stdin, WindowSize};
+use mainstay_messages::spec::{Network, Resources, Stdin, WindowSize};
 use mainstay_messages::supervisor::{SandboxStats, Stats};
 use mainstay_messages::{
     ContainerId, ContainerSpec, Error, ExecId, ExecSpec, Exit, Result, SandboxId, SandboxSpec, Signal,
@@ -112,7 +112,10 @@ impl Runtime {
     /// # Errors
     /// [`Error::InvalidArgument`], [`Error::NameTaken`], [`Error::InProgress`], or what went wrong; then nothing
     /// of it is left, or it is listed as not ready until that is so.
-    pub async fn run_sandbox(&self, spec: SandboxSpec) -> Result<SandboxId> {
+    pub async fn run_sandbox(&self, mut spec: SandboxSpec) -> Result<SandboxId> {
+        if spec.network == Network::Default {
+            spec.network = self.config().network.default;
+        }
         spec.check()?;
         self.send(RunSandbox { spec }).await
     }

@@ -25,7 +25,7 @@ use mainstay_messages::{Error, Result, Timestamp};
 use mainstay_store::{Options, SqliteStore};
 use mainstay_supervisor::paths::Directories;
 use mainstay_supervisor::{
-    Claim, Lifetime, OomScorePolicy, Program, ShimSupervisor, SupervisorSettings, identity,
+    Claim, Lifetime, OomScorePolicy, PodNetworks, Program, ShimSupervisor, SupervisorSettings, identity,
 };
 use rustix::rand::GetRandomFlags;
 use tokio::sync::oneshot;
@@ -34,6 +34,7 @@ use crate::closing::{Closed, Closing};
 use crate::config::{self, Config, ShimLifetime};
 use crate::images::{ImageStore, Keep, NodeImages, Opening, Records, Source};
 use crate::lost;
+use crate::networks::Networks;
 
 /// The file of the store in the root directory.
 pub const STORE_FILE: &str = "store.db";
@@ -48,6 +49,7 @@ pub(crate) struct System {
     pub(crate) directories: Directories,
     pub(crate) images: Arc<NodeImages>,
     pub(crate) pulls: Pulls,
+    networks: Arc<Networks>,
     counters: Arc<Counters>,
     store: Arc<SqliteStore>,
     actors: Mutex<Option<Actors>>,
@@ -66,6 +68,7 @@ struct Ready {
     images: Arc<NodeImages>,
     pulls: Pulls,
     supervisor: Addr<ShimSupervisor>,
+    networks: Arc<Networks>,
     store: Arc<SqliteStore>,
     system: actix::System,
 }
@@ -82,7 +85,8 @@ impl System {
             .spawn(move || run_actors(settings, &parts, sender))
             .map_err(|error| Error::unavailable("a thread for the actors", error))?;
         let stopped = |_| Error::internal("the actors", "their thread ended before it was ready");
-        let Ready { core, images, pulls, supervisor, store, system } = ready.await.map_err(stopped)??;
+        let Ready { core, images, pulls, supervisor, networks, store, system } =
+            ready.await.map_err(stopped)??;
         let Core { router, events, directory, counters, .. } = core;
         let actors = Mutex::new(Some(Actors { system, thread }));
         Ok(Self {
@@ -94,6 +98,7 @@ impl System {
             directories,
             images,
             pulls,
+            networks,
             counters,
             store,
             actors,
@@ -112,9 +117,10 @@ impl System {
         let actors = self.actors.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(Actors { system, thread }) = actors else { return Ok(()) };
         system.stop();
-        let store = Arc::clone(&self.store);
+        let (store, networks) = (Arc::clone(&self.store), Arc::clone(&self.networks));
         let joined = tokio::task::spawn_blocking(move || {
             let joined = thread.join();
+            networks.close();
             store.close();
             joined
         });
@@ -177,6 +183,7 @@ fn settings(config: &Config) -> SupervisorSettings {
         config::OomScorePolicy::Clamp => OomScorePolicy::Clamp,
         config::OomScorePolicy::Refuse => OomScorePolicy::Refuse,
     };
+    settings.netns_dir.clone_from(&config.network.netns_dir);
     settings.user_namespaces = config.user_namespaces;
     settings.timeouts = config.timeouts.clone();
     settings
@@ -226,13 +233,16 @@ async fn start_actors(settings: SupervisorSettings, config: &Config) -> Result<R
     let how = how_down(&loaded, &boot_id);
     let root_dir = settings.root_dir.clone();
     let written = written_to(&store);
-    lost::bring_back(&*written, &mut loaded, &settings.directories(), opened.set_aside.as_deref()).await;
+    let networks = Arc::new(Networks::new(config, settings.namespace_names()));
+    let places = lost::Places { directories: &settings.directories(), networks: &networks };
+    lost::bring_back(&*written, &mut loaded, places, opened.set_aside.as_deref()).await;
     let records = if loaded.damaged.is_empty() { Records::Whole } else { Records::Damaged };
     let ports = Ports { store: written, clock: Arc::new(WallClock), ids: Arc::new(KernelRandom) };
     let parts = Parts { ports, log_dir: settings.directories().logs(), last: loaded.last };
+    let connected = Arc::clone(&networks) as Arc<dyn PodNetworks>;
     let mut supervisor = None;
     let core = Core::start(parts, |facts| {
-        let actor = ShimSupervisor::new(settings, claim, facts.exited, facts.died, facts.noted)?;
+        let actor = ShimSupervisor::new(settings, claim, connected, facts.exited, facts.died, facts.noted)?;
         Ok::<_, Error>(Supervisor::of(supervisor.insert(actor.start())))
     })?;
     let supervisor =
@@ -248,7 +258,7 @@ async fn start_actors(settings: SupervisorSettings, config: &Config) -> Result<R
     let pulls = core.start_pulls(Arc::new(Source(Arc::clone(&image_store))), config.images.patience());
     let images = Arc::new(NodeImages::new(image_store, root_dir, core.directory.clone(), records));
     actix::spawn(Arc::clone(&images).collect_forever(config.images.gc_interval_ms));
-    Ok(Ready { core, images, pulls, supervisor, store, system: actix::System::current() })
+    Ok(Ready { core, images, pulls, supervisor, networks, store, system: actix::System::current() })
 }
 
 /// The store as the actors see it.

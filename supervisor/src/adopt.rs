@@ -5,6 +5,7 @@
 //! and watched, and its calls fail soon until it answers again.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use mainstay_messages::supervisor::Adopted;
 use mainstay_messages::{ContainerId, Error, ProcessIdentity, Result, SandboxId};
 use mainstay_task_api::EXTENSION_PROTOCOL;
 
+use crate::attach;
 use crate::facts::Facts;
 use crate::files;
 use crate::find::find_shim;
@@ -36,20 +38,28 @@ pub(crate) async fn adopt(
     record: SandboxRecord,
     containers: Vec<ContainerId>,
 ) -> Result<Option<Rc<Shim>>> {
-    let sandbox = record.id.clone();
+    let (sandbox, network) = (record.id.clone(), record.network.clone());
     let what = format!("the search for the shim of pod {sandbox}");
     match machine.blocking(what, move |machine| look(machine, &record)).await? {
-        Looked::Running(shim, pidfd) => {
+        Looked::Running(shim, pidfd, held) => {
             let process = WatchedProcess::new(pidfd)
                 .map_err(|error| Error::unavailable(format!("the shim of pod {sandbox}"), error))?;
             if !process.has_ended() {
-                return Ok(Some(Shim::begin(sandbox, shim, process, machine, facts)));
+                let shim = Shim::begin(sandbox, shim, process, machine, facts);
+                if let Some(held) = held {
+                    shim.hold_namespace(held);
+                }
+                shim.set_network(network);
+                return Ok(Some(shim));
             }
             bury(&machine, facts, sandbox, &containers, UnknownReason::LostWhileDown).await;
             Ok(None)
         }
         Looked::Gone(reason) => {
-            bury(&machine, facts, sandbox, &containers, reason).await;
+            bury(&machine, facts, sandbox.clone(), &containers, reason).await;
+            if reason == UnknownReason::HostRebooted {
+                release_network(&machine, sandbox);
+            }
             Ok(None)
         }
     }
@@ -124,8 +134,22 @@ async fn bury(
     }
 }
 
+/// Takes back what a pod of before a reboot had of networks: its addresses are free, whoever removes it and when. What does not
+/// work now is tried again when it is stopped.
+fn release_network(machine: &Arc<Machine>, sandbox: SandboxId) {
+    let machine = Arc::clone(machine);
+    actix::spawn(async move {
+        let (pod, after_ms) = (sandbox.clone(), machine.settings.timeouts.network_ms);
+        let what = format!("the taking back of the network of pod {sandbox}");
+        let work = move |machine: &Machine| attach::detach_now(machine, &pod, None);
+        if let Err(error) = machine.blocking_within(what, after_ms, work).await {
+            tracing::warn!(%sandbox, %error, "a pod of before the reboot still has a network");
+        }
+    });
+}
+
 enum Looked {
-    Running(ShimRecord, OwnedFd),
+    Running(ShimRecord, OwnedFd, Option<File>),
     Gone(UnknownReason),
 }
 
@@ -146,5 +170,11 @@ fn look(machine: &Machine, record: &SandboxRecord) -> Result<Looked> {
         return Ok(Looked::Gone(UnknownReason::HostRebooted));
     }
     let pidfd = identity::open(&shim.process).map_err(|error| Error::unavailable("/proc", error))?;
-    Ok(pidfd.map_or(Looked::Gone(UnknownReason::LostWhileDown), |pidfd| Looked::Running(shim, pidfd)))
+    Ok(match pidfd {
+        Some(pidfd) => {
+            let held = machine.names.open(sandbox, shim.process.pid);
+            Looked::Running(shim, pidfd, held)
+        }
+        None => Looked::Gone(UnknownReason::LostWhileDown),
+    })
 }

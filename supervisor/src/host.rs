@@ -25,6 +25,8 @@ const NOT_DEVICES: [&str; 5] = ["pts", "shm", "mqueue", "fd", "hugepages"];
 /// Nodes that each container gets of its own.
 const OWN_NODES: [&str; 3] = ["console", "ptmx", "tty"];
 
+/// Where systemd-resolved says whom it asks.
+pub(crate) const UPLINK_RESOLVER: &str = "/run/systemd/resolve/resolv.conf";
 /// The largest `/etc/hosts` or `/etc/resolv.conf` that is copied, in bytes.
 const NAME_FILE_BYTES_MAX: u64 = 1024 * 1024;
 
@@ -45,6 +47,9 @@ pub struct HostFacts {
     pub kernel: KernelVersion,
     /// Its `/etc/resolv.conf`, read for each container anew.
     pub resolver: Option<String>,
+    /// What its resolver service itself asks, where `/etc/resolv.conf` leads to that service alone; read for each container
+    /// anew.
+    pub uplink_resolver: Option<String>,
     /// Its `/etc/hosts`, read for each container anew.
     pub hosts: Option<String>,
     /// The disks that a container's limits are for, looked up for each container anew.
@@ -97,6 +102,7 @@ impl HostFacts {
             disks: DiskNumbers::new(),
             kernel: KernelVersion::detect(),
             resolver: None,
+            uplink_resolver: None,
             hosts: None,
         })
     }

@@ -1,4 +1,4 @@
-//! Run-pod: the steps that make a pod's shim and namespaces, and what undoes each. Stopping a pod is this saga undone
+//! Run-pod: the steps that make a pod's shim, namespaces and network, and what undoes each. Stopping a pod is this saga undone
 //! ([`crate::stop`]).
 //!
 //! The pod's directory is the first to come and the last to go, so that where it is not, nothing is.
@@ -11,6 +11,7 @@ use std::time::Duration;
 use mainstay_messages::record::SandboxRecord;
 use mainstay_messages::{Error, Result};
 
+use crate::attach;
 use crate::cgroup;
 use crate::disks;
 use crate::facts::Facts;
@@ -36,8 +37,8 @@ pub(crate) static RUN_POD: Saga<Launch, Remains> = Saga {
             name: "directories",
             act: |launch| Box::pin(make_directories(launch)),
             undo: Some(|remains| Box::pin(stop::remove_directories(remains))),
-            // They lead to the shim, and hold its exit records.
-            undone_after: &["shim"],
+            // They lead to the shim, hold its exit records, and tell whose a network is that could not be taken back.
+            undone_after: &["shim", "network"],
         },
         Step {
             name: "cgroup",
@@ -56,6 +57,19 @@ pub(crate) static RUN_POD: Saga<Launch, Remains> = Saga {
             act: |launch| Box::pin(make_namespaces(launch)),
             // The shim holds them.
             undo: None,
+            undone_after: &[],
+        },
+        Step {
+            name: "netns",
+            act: |launch| Box::pin(name_namespace(launch)),
+            undo: Some(|remains| Box::pin(attach::remove_name(remains))),
+            // It is found by its name.
+            undone_after: &["network"],
+        },
+        Step {
+            name: "network",
+            act: |launch| Box::pin(attach_network(launch)),
+            undo: Some(|remains| Box::pin(attach::detach(remains))),
             undone_after: &[],
         },
     ],
@@ -168,6 +182,19 @@ async fn make_namespaces(launch: &Launch) -> Result<()> {
             after_ms,
         }),
     }
+}
+
+/// Gives the pod's network namespace its name.
+async fn name_namespace(launch: &Launch) -> Result<()> {
+    let shim = launch.shim()?;
+    // They are made, so that this asks nobody.
+    let made = shim.namespaces(&launch.record.spec).await?.network;
+    attach::name_namespace(&launch.remains, &shim, made).await
+}
+
+async fn attach_network(launch: &Launch) -> Result<()> {
+    let shim = launch.shim()?;
+    attach::attach(&launch.remains, &shim, &launch.record).await
 }
 
 /// Why a shim ended before it could be used, with the last thing it said.

@@ -22,6 +22,7 @@
 //! | `inventory` | what the machine holds of this runtime |
 //! | [`rebuilt`] | what pods' directories tell a runtime whose store has lost them |
 //! | [`sealed`] | the copy of the program that shims are executed from |
+//! | [`network`], [`netns`], `attach` | the networks of pods: the port to them, the names of namespaces, the steps |
 //! | [`user_namespaces`] | which ids of the host pods with a user namespace have |
 //! | `saga`, [`faults`] | steps with what undoes them, and where tests strike |
 //! | `launch`, `adopt`, `stop`, `task` | what is done with a shim, command by command |
@@ -32,6 +33,7 @@
 //! Never: knows the store, the other actors, or CRI.
 
 mod adopt;
+mod attach;
 mod cgroup;
 pub mod claim;
 mod disks;
@@ -46,6 +48,8 @@ mod inventory;
 mod launch;
 mod link;
 mod machine;
+pub mod netns;
+pub mod network;
 pub mod oci;
 pub mod paths;
 mod peers;
@@ -67,6 +71,7 @@ mod zygote;
 pub use claim::{CLAIM_WAIT_MS, Claim};
 pub use exits::{EXIT_QUESTION_MS, RECEIPTS_GATHERED_MS, RECONNECT_MAX_MS, RECONNECT_MIN_MS};
 pub use facts::RECEIPT_TIMEOUT_MS;
+pub use network::{NoNetworks, PodNetworks, PodToAttach};
 pub use settings::{Lifetime, OomScorePolicy, Program, SupervisorSettings, Timeouts};
 pub use shim::SHIM_DEATH_DEADLINE_MS;
 pub use stop::{SHIM_KILL_WAIT_MS, STOP_REPORTS_MS};

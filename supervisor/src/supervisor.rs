@@ -27,9 +27,8 @@ use actix::{
 use futures::FutureExt;
 use futures::future::{LocalBoxFuture, Shared};
 use mainstay_messages::error::Kind;
-use mainstay_messages::record::ShimRecord;
 use mainstay_messages::router::{Noted, ShimDied, TaskExited};
-use mainstay_messages::supervisor::{AdoptShim, Adopted, LaunchShim, StopShim};
+use mainstay_messages::supervisor::{AdoptShim, Adopted, LaunchShim, Launched, StopShim};
 use mainstay_messages::{Error, Result, SandboxId, Timestamp};
 
 use crate::adopt;
@@ -37,6 +36,7 @@ use crate::claim::Claim;
 use crate::facts::Facts;
 use crate::launch;
 use crate::machine::{Machine, now};
+use crate::network::PodNetworks;
 use crate::settings::SupervisorSettings;
 use crate::shim::Shim;
 use crate::spawn;
@@ -72,11 +72,12 @@ impl ShimSupervisor {
     pub fn new(
         settings: SupervisorSettings,
         claim: Claim,
+        networks: Arc<dyn PodNetworks>,
         task_exited: Recipient<TaskExited>,
         shim_died: Recipient<ShimDied>,
         noted: Recipient<Noted>,
     ) -> Result<Self> {
-        let machine = Arc::new(Machine::new(settings, claim, noted)?);
+        let machine = Arc::new(Machine::new(settings, claim, networks, noted)?);
         Ok(Self { machine, facts: Facts::new(task_exited, shim_died), pods: HashMap::new() })
     }
 
@@ -163,7 +164,7 @@ impl Actor for ShimSupervisor {
 }
 
 impl Handler<LaunchShim> for ShimSupervisor {
-    type Result = ResponseActFuture<Self, Result<ShimRecord>>;
+    type Result = ResponseActFuture<Self, Result<Launched>>;
 
     fn handle(&mut self, message: LaunchShim, _: &mut Self::Context) -> Self::Result {
         let sandbox = message.record.id.clone();
@@ -180,7 +181,7 @@ impl Handler<LaunchShim> for ShimSupervisor {
         Box::pin(job.into_actor(self).map(move |outcome, supervisor, _| {
             supervisor.begun(&sandbox, &outcome);
             match outcome? {
-                Some(shim) => Ok(shim.record.clone()),
+                Some(shim) => Ok(Launched { shim: shim.record.clone(), network: shim.network() }),
                 None => Err(Error::unavailable(format!("the shim of pod {sandbox}"), "it is gone")),
             }
         }))

@@ -7,10 +7,9 @@ use std::time::Duration;
 use actix::{Actor, Context, Handler, ResponseFuture};
 use mainstay_messages::error::Kind;
 use mainstay_messages::process::UnknownReason;
-use mainstay_messages::record::ShimRecord;
 use mainstay_messages::router::{ExitReceipt, ShimDied, TaskExited, TaskKey};
 use mainstay_messages::supervisor::{
-    AdoptShim, Adopted, CreateTask, DeleteTask, ExecStarted, FreezeTask, LaunchShim, MeasureShim,
+    AdoptShim, Adopted, CreateTask, DeleteTask, ExecStarted, FreezeTask, LaunchShim, Launched, MeasureShim,
     MeasureTask, QueryTask, ReopenTaskLog, ResizeTask, SandboxStats, SignalTask, StartExecTask, StartTask,
     Stats, StopShim, TaskKnowledge, UpdateTask,
 };
@@ -157,11 +156,11 @@ async fn settled_or_late(host: FakeHost, sandbox: SandboxId) {
 }
 
 impl Handler<LaunchShim> for FakeSupervisor {
-    type Result = ResponseFuture<Result<ShimRecord>>;
+    type Result = ResponseFuture<Result<Launched>>;
 
     fn handle(&mut self, LaunchShim { record }: LaunchShim, _ctx: &mut Context<Self>) -> Self::Result {
         let made = Made::of_pod(Call::LaunchShim, &record.id);
-        self.call(made, move |host| Ok(host.lock().launch_shim(record.id)))
+        self.call(made, move |host| Ok(Launched { shim: host.lock().launch_shim(record.id), network: None }))
     }
 }
 

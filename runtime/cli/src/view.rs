@@ -2,6 +2,7 @@
 //! of their own: a field may be added, and none is renamed or taken away.
 
 mod finding;
+mod network;
 
 use std::collections::BTreeMap;
 
@@ -17,6 +18,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub use finding::FindingView;
+pub use network::{NetworkView, addresses};
 
 /// How a process ended.
 #[derive(Debug, Serialize)]
@@ -39,6 +41,7 @@ pub struct PodView<'a> {
     reason: Option<&'a str>,
     created_at: String,
     shim_pid: Option<u32>,
+    network: Option<NetworkView<'a>>,
     activity: Option<ActivityView<'a>>,
     labels: &'a BTreeMap<String, String>,
 }
@@ -249,6 +252,7 @@ impl<'a> From<&'a SandboxSnapshot> for PodView<'a> {
             reason: record.reason.as_deref(),
             created_at: record.created_at.to_string(),
             shim_pid: record.shim.as_ref().map(|shim| shim.process.pid),
+            network: NetworkView::of(record),
             activity: activity.as_ref().map(Into::into),
             labels: &record.spec.labels,
         }

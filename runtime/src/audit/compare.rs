@@ -8,6 +8,8 @@
 //! | bundle, exit record | a container in a pod that is not stopped |
 //! | layer, log | a container |
 //! | log directory | a pod |
+//! | network link and port, firewall rule, address lease, CNI record and file | a pod that is not stopped, with a network |
+//! | name of a network namespace | a pod that is not stopped |
 //!
 //! The other way round a pod that is Ready counts on its shim, directory, sockets and cgroup, and a container that is
 //! Created or Running on its process, bundle, layer and cgroup.
@@ -16,6 +18,7 @@
 //! work on it. And since a look at a machine takes a while, there are two views, from before and after: what either
 //! accounts for is no leak, and only what both count on can be a ghost.
 
+mod network;
 #[cfg(test)]
 mod tests;
 
@@ -95,6 +98,9 @@ impl View {
                 Remedy::Remove(Leak::Shim { sandbox: sandbox.clone(), process: process.clone() })
             }
             (ThingKind::LogDirectory, _) => Remedy::Remove(Leak::LogDirectory { sandbox: sandbox.clone() }),
+            (kind, _) if network::is_of_network(kind) => {
+                Remedy::Remove(Leak::Network { sandbox: sandbox.clone() })
+            }
             _ => Remedy::Remove(Leak::Pod { sandbox: sandbox.clone() }),
         };
         let Some(pod) = self.sandboxes.get(sandbox) else {
@@ -121,6 +127,9 @@ impl View {
                 format!("pod {sandbox} has lost its shim, and nothing of it should run"),
                 Remedy::Remove(Leak::PodProcesses { sandbox: sandbox.clone() }),
             )),
+            (_, kind) if network::needs_attachment(kind) && pod.record.network.is_none() => {
+                Some((format!("pod {sandbox} has no network"), removal()))
+            }
             (SandboxPhase::Stopped, kind) if kind != ThingKind::LogDirectory => {
                 Some((format!("pod {sandbox} is stopped"), removal()))
             }
@@ -270,6 +279,11 @@ impl<'a> Present<'a> {
                 missing.push(ghost(ThingKind::Socket, &socket, by_hand(MAKE_ANEW)));
             }
         }
+        let lost = network::counted_on(&pod.record).into_iter();
+        missing.extend(
+            lost.filter(|(kind, _)| !self.owned.contains(&(*kind, &owner)))
+                .map(|(kind, place)| ghost(kind, place.as_ref(), by_hand(MAKE_ANEW))),
+        );
         missing
     }
 

@@ -14,6 +14,7 @@ use mainstay_messages::supervisor::{
 use mainstay_messages::{ContainerId, Error, ProcessIdentity, Result, SandboxId, Signal};
 
 use super::{ShimSupervisor, guarded};
+use crate::attach;
 use crate::cgroup;
 use crate::files;
 use crate::identity;
@@ -62,6 +63,12 @@ impl Handler<RemoveLeak> for ShimSupervisor {
                     let what = format!("the removal of the layer of container {container}");
                     let layer = machine.directories.layer(&container).directory;
                     machine.blocking(what, move |_| files::remove_tree(&layer)).await
+                }
+                Leak::Network { sandbox } => {
+                    let what = format!("the taking back of the network of pod {sandbox}");
+                    let after_ms = machine.settings.timeouts.network_ms;
+                    let work = move |machine: &Machine| attach::remove_leak(machine, &sandbox);
+                    machine.blocking_within(what, after_ms, work).await
                 }
                 Leak::LogDirectory { sandbox } => {
                     let logs = machine.directories.pod_logs(&sandbox);

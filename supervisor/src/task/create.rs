@@ -20,7 +20,7 @@ use super::{Making, call, known, log_value, process_key, query, start_failed, st
 use crate::cgroup;
 use crate::disks;
 use crate::files::{self, Root};
-use crate::host::{DEV, device_nodes, name_file, named_devices};
+use crate::host::{DEV, UPLINK_RESOLVER, device_nodes, name_file, named_devices};
 use crate::identity::{PidNamespace, identity_of};
 use crate::machine::Machine;
 use crate::oci::{self, PodNamespaces, Surroundings};
@@ -173,6 +173,7 @@ async fn make_bundle(creation: &Creation) -> Result<()> {
         host.named_devices = named_devices(&record.spec.devices)?;
         host.disks = disks::numbers(&record.spec.resources.block_io)?;
         host.resolver = name_file("/etc/resolv.conf");
+        host.uplink_resolver = name_file(UPLINK_RESOLVER);
         host.hosts = name_file("/etc/hosts");
         let pod_cgroup = machine.pod_cgroup(&pod.id)?.to_string();
         let around = Surroundings {

@@ -138,6 +138,7 @@ impl State {
             (Work::StopShim, Ok(())) => {
                 draft.fact(What::SandboxStopped);
                 draft.record().shim = None;
+                draft.record().network = None;
                 if self.wish == Wish::Remove {
                     draft.remove_containers();
                 } else {
@@ -247,6 +248,7 @@ impl Draft {
         self.not_ready(reason);
         // Without one in its record, another actor goes on with the undoing. The shim is found by its pod.
         self.record().shim = None;
+        self.record().network = None;
         self.next.adoption = Adoption::Settled;
         self.work(Work::Undo, Ask::StopShim);
     }

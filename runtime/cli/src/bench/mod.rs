@@ -18,6 +18,8 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use mainstay::ContainerSpec;
 
+use crate::arguments::container::NetworkName;
+
 /// What is measured.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Bench {
@@ -44,6 +46,12 @@ pub struct Lifecycle {
     /// Pods that are kept running while memory is measured; 0 leaves it out.
     #[arg(long, default_value_t = 100)]
     pub memory_pods: u32,
+    /// The network of the pods. Other than none it is in a network namespace of this process's own.
+    #[arg(long, value_enum, default_value = "none")]
+    pub network: NetworkName,
+    /// Where the list of CNI plugins is.
+    #[arg(long, default_value = "/etc/cni/net.d")]
+    pub cni_conf_dir: PathBuf,
     /// Where the runtime keeps its files meanwhile.
     #[arg(long, default_value = "/var/tmp")]
     pub directory: PathBuf,

@@ -12,7 +12,7 @@ use crate::arguments::{ListContainersArguments, ListPodsArguments};
 use crate::connection::Context;
 use crate::failure::Result;
 use crate::table::{Align, Table, shortened};
-use crate::view::{ContainerView, PodView};
+use crate::view::{ContainerView, PodView, addresses};
 use crate::words::{age, span};
 
 /// Characters of a command that a table shows.
@@ -51,7 +51,7 @@ pub(super) async fn pods(context: &Context, arguments: &ListPodsArguments) -> Re
 }
 
 fn containers_table(containers: &[ContainerSnapshot], pods: &[SandboxSnapshot], now: Timestamp) -> String {
-    let names: HashMap<_, _> = pods.iter().map(|pod| (&pod.record.id, pod.record.name().as_str())).collect();
+    let pods: HashMap<_, _> = pods.iter().map(|pod| (&pod.record.id, &pod.record)).collect();
     let mut table = Table::new([
         ("CONTAINER ID", Align::Left),
         ("NAME", Align::Left),
@@ -59,6 +59,7 @@ fn containers_table(containers: &[ContainerSnapshot], pods: &[SandboxSnapshot], 
         ("IMAGE", Align::Left),
         ("COMMAND", Align::Left),
         ("CREATED", Align::Left),
+        ("ADDRESS", Align::Left),
         ("STATUS", Align::Left),
     ]);
     for container in containers {
@@ -66,14 +67,20 @@ fn containers_table(containers: &[ContainerSnapshot], pods: &[SandboxSnapshot], 
         table.row([
             record.id.short().to_owned(),
             record.name().to_string(),
-            (*names.get(&record.sandbox).unwrap_or(&record.sandbox.short())).to_owned(),
+            pods.get(&record.sandbox).map_or(record.sandbox.short(), |pod| pod.name().as_str()).to_owned(),
             record.spec.rootfs.stands_on().map_or("-", |image| image.short()).to_owned(),
             shortened(&record.spec.process.command.join(" "), COMMAND_LENGTH_MAX),
             age(record.created_at, now),
+            or_dash(addresses(pods.get(&record.sandbox).and_then(|pod| pod.network.as_ref()))),
             status(container, now),
         ]);
     }
     table.to_string()
+}
+
+/// A list for a cell of a table.
+fn or_dash(list: Vec<String>) -> String {
+    if list.is_empty() { "-".to_owned() } else { list.join(", ") }
 }
 
 /// What a container does, in a few words.
@@ -108,6 +115,8 @@ fn pods_table(pods: &[SandboxSnapshot], containers: &[ContainerSnapshot], now: T
         ("STATUS", Align::Left),
         ("RUNNING", Align::Right),
         ("CREATED", Align::Left),
+        ("ADDRESS", Align::Left),
+        ("PORTS", Align::Left),
         ("REASON", Align::Left),
     ]);
     for pod in pods {
@@ -122,6 +131,8 @@ fn pods_table(pods: &[SandboxSnapshot], containers: &[ContainerSnapshot], now: T
             record.phase.to_string(),
             format!("{running}/{all}"),
             age(record.created_at, now),
+            or_dash(addresses(record.network.as_ref())),
+            or_dash(record.spec.ports.iter().map(ToString::to_string).collect()),
             record.reason.clone().unwrap_or_default(),
         ]);
     }

@@ -20,7 +20,7 @@ use serde_json::json;
 
 use super::image::provide;
 use super::process::{conclude, environment, read_text, terminal_for};
-use crate::arguments::container::{CreateArguments, RunArguments};
+use crate::arguments::container::{CreateArguments, NetworkName, RunArguments};
 use crate::arguments::spec::Surroundings;
 use crate::connection::{Context, absolute};
 use crate::embedded::Embedded;
@@ -112,7 +112,17 @@ async fn inside(
     wanted: &Wanted<'_>,
     signals: &mut Signals,
 ) -> Result<ExitCode> {
-    let needs_daemon = [("--detach", arguments.detach), ("--pod", arguments.what.pod.is_some())];
+    // A bridge with its addresses is one runtime's, and stays for as long as it has pods.
+    let sandbox = &arguments.what.sandbox;
+    let needs_daemon = [
+        ("--detach", arguments.detach),
+        ("--pod", arguments.what.pod.is_some()),
+        ("--network builtin", sandbox.network == Some(NetworkName::Builtin)),
+        ("--network cni", sandbox.network == Some(NetworkName::Cni)),
+        ("--publish", !sandbox.publish.is_empty()),
+        ("--ip", !sandbox.ip.is_empty()),
+        ("--mac", sandbox.mac.is_some()),
+    ];
     if let Some((what, _)) = needs_daemon.into_iter().find(|(_, given)| *given) {
         return Err(Failure::NeedsDaemon { what, socket: context.socket()? });
     }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::config::CONFIG_LENGTH_MAX;
 use super::error::CniError;
 use super::plugin::OUTPUT_LENGTH_MAX;
-use crate::durable::{LOCK, NEW, claim, write_whole};
+use crate::durable::{Claim, LOCK, NEW, claim, write_whole};
 
 /// The largest record, in bytes: a list, a result, and as much again for the rest.
 const RECORD_LENGTH_MAX: usize = 2 * (CONFIG_LENGTH_MAX + OUTPUT_LENGTH_MAX) as usize;
@@ -47,7 +47,7 @@ pub(super) struct Records {
     directory: PathBuf,
     records: BTreeMap<SandboxId, CniRecord>,
     damaged: BTreeSet<SandboxId>,
-    _lock: File,
+    _lock: Claim,
 }
 
 impl Records {
