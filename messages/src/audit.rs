@@ -161,6 +161,11 @@ pub enum Remedy {
         /// What they could do.
         how: String,
     },
+    /// It is made anew, as its pod has had it.
+    RestoreNetwork {
+        /// The pod.
+        sandbox: SandboxId,
+    },
 }
 
 /// What there is to be removed.
@@ -291,6 +296,7 @@ impl fmt::Display for Remedy {
             Self::Remove(Leak::Network { .. }) => f.write_str("take back all that the pod has of networks"),
             Self::SettleExit { .. } => f.write_str("ask the shim, and write the exit down"),
             Self::SettleShimDeath { .. } => f.write_str("write the death of the shim down"),
+            Self::RestoreNetwork { .. } => f.write_str("give the pod its network again"),
             Self::ByHand { how } => write!(f, "by hand: {how}"),
         }
     }

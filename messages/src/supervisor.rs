@@ -293,6 +293,15 @@ pub struct TakeInventory {
     pub processes: Vec<ProcessIdentity>,
 }
 
+/// Give a pod that is ready again what it has lost of its network, and the namespace its name. What is as it is to be counts as
+/// success.
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "Result<()>")]
+pub struct RestoreNetwork {
+    /// The pod.
+    pub record: SandboxRecord,
+}
+
 /// Remove something that no record accounts for, by the same steps by which it would have been removed with its
 /// owner. What is not there counts as success. The caller has made sure that no record accounts for it.
 #[derive(Clone, Debug, Message)]

@@ -22,7 +22,9 @@ use futures::future::join_all;
 use mainstay_messages::audit::{Deviation, Finding, Remedy, Repair};
 use mainstay_messages::process::UnknownReason;
 use mainstay_messages::router::{ExitReceipt, ShimDied, TaskExited, TaskKey};
-use mainstay_messages::supervisor::{QueryTask, RemoveLeak, TakeInventory, TaskKnowledge, TaskStatus};
+use mainstay_messages::supervisor::{
+    QueryTask, RemoveLeak, RestoreNetwork, TakeInventory, TaskKnowledge, TaskStatus,
+};
 use mainstay_messages::{ContainerId, Error, Exit, Result, SandboxId, Timestamp};
 
 use self::compare::{View, compare};
@@ -120,6 +122,12 @@ impl System {
                 Remedy::SettleShimDeath { sandbox } => {
                     let reason = "an audit found it gone".to_owned();
                     self.router.send(ShimDied { sandbox, reason }).await.map_err(closed)
+                }
+                Remedy::RestoreNetwork { sandbox } => {
+                    // One that is gone meanwhile needs nothing.
+                    let Some(pod) = self.directory.sandbox(&sandbox) else { return Ok(()) };
+                    let restore = RestoreNetwork { record: pod.record.clone() };
+                    self.supervisor.send(restore).await.map_err(closed)?
                 }
                 Remedy::ByHand { .. } => Ok(()),
             }

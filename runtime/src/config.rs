@@ -434,6 +434,22 @@ mod tests {
         "[images]\ndirectory = \"x\"",
         "c.toml: images.directory: \"x\" is not valid; expected an absolute path"
     )]
+    #[case(
+        "[network]\nipv4 = \"10.89.0.1/16\"",
+        "c.toml: network.ipv4: \"10.89.0.1/16\" is not valid; expected the first address of the range: 10.89.0.0/16"
+    )]
+    #[case(
+        "[network]\nipv4 = \"none\"",
+        "c.toml: network.ipv4: \"none\" is not valid; expected a range here or as network.ipv6"
+    )]
+    #[case(
+        "[network]\ndefault = \"default\"",
+        "c.toml: network.default: \"default\" is not valid; expected builtin, cni, none or host"
+    )]
+    #[case(
+        "[network]\ncni_cache_dir = \"x\"",
+        "c.toml: network.cni_cache_dir: \"x\" is not valid; expected an absolute path"
+    )]
     #[case("root_dir = \"x\"", "c.toml: root_dir: \"x\" is not valid; expected an absolute path")]
     #[case(
         "[timeouts]\nlaunch_ms = \"a\"",

@@ -49,7 +49,7 @@ pub(crate) struct System {
     pub(crate) directories: Directories,
     pub(crate) images: Arc<NodeImages>,
     pub(crate) pulls: Pulls,
-    networks: Arc<Networks>,
+    pub(crate) networks: Arc<Networks>,
     counters: Arc<Counters>,
     store: Arc<SqliteStore>,
     actors: Mutex<Option<Actors>>,

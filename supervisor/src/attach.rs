@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use mainstay_messages::record::SandboxRecord;
@@ -65,6 +66,22 @@ pub(crate) async fn attach(remains: &Remains, shim: &Shim, record: &SandboxRecor
     let network = remains.turn.blocking_within(what, after_ms, work).await?;
     shim.set_network(Some(network));
     Ok(())
+}
+
+/// Makes anew what a pod has lost of its network that was whole.
+pub(crate) async fn restore(shim: Rc<Shim>, record: SandboxRecord) -> Result<()> {
+    shim.alive()?;
+    let remains = Remains::of(&shim.machine, &record.id, Some(Rc::clone(&shim))).await?;
+    let made = shim.namespaces(&record.spec).await?.network;
+    name_namespace(&remains, &shim, made).await?;
+    let before = shim.network();
+    // So that the step is taken again.
+    shim.set_network(None);
+    let attached = attach(&remains, &shim, &record).await;
+    if attached.is_err() {
+        shim.set_network(before);
+    }
+    attached
 }
 
 /// Takes back what the pod has of networks.

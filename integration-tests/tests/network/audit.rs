@@ -72,7 +72,7 @@ async fn leaks_of_a_network_are_found_by_name_and_removed() {
     stage.finish(runtime).await;
 }
 
-/// What a pod counts on and is not there is said.
+/// What a pod counts on and is not there is said, and made anew: `nft flush ruleset` is what restarting a firewall often does.
 #[tokio::test]
 async fn what_a_pod_has_lost_of_its_network_is_found_by_name() {
     let stage = stage!();
@@ -88,5 +88,11 @@ async fn what_a_pod_has_lost_of_its_network_is_found_by_name() {
     let expected =
         [ThingKind::FirewallRule, ThingKind::NetworkLink, ThingKind::BridgePort, ThingKind::NetworkNamespace];
     assert_eq!(kinds(&findings, Deviation::Ghost), expected, "{findings:#?}");
+    let findings = audit(&runtime, Repair::Yes).await;
+    assert!(findings.iter().all(|finding| finding.outcome == Some(Ok(()))), "{findings:#?}");
+    assert_eq!(audit(&runtime, Repair::No).await, []);
+    let _server = inside(&pod).serve("0.0.0.0:80");
+    assert!(stage.internet.host.call("127.0.0.1:8080").is_some(), "as before");
+    assert!(inside(&pod).ip("addr show eth0").contains("10.89.0.2"));
     stage.finish(runtime).await;
 }

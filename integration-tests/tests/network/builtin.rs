@@ -36,6 +36,10 @@ async fn pods_reach_one_another_the_world_and_by_their_ports_are_reached() {
     assert_eq!(db_inside.call(&format!("{OUTSIDE_V4}:80")), at(HOST_V4), "with the host's address");
     assert!(db_inside.call(&format!("[{OUTSIDE_V6}]:80")).is_some());
 
+    runtime.check_network(&web.record.id).await.expect("as it should be");
+    runtime.network_status(Network::Default).await.expect("it is there");
+    runtime.network_status(Network::Cni).await.expect_err("no list is configured");
+
     let taken = spec("other", |spec| spec.ports = vec![port(Protocol::Tcp, 8080, 1)]);
     let error = runtime.run_sandbox(taken).await.expect_err("taken");
     assert!(matches!(&error, Error::InvalidArgument { field, .. } if field == "ports"), "{error}");

@@ -114,6 +114,12 @@ async fn debians_plugins_give_a_pod_its_network() {
     assert_eq!(cached["kind"], "cniCacheV1");
     assert_eq!(cached["result"]["ips"][0]["address"], "10.91.0.2/24");
     assert_eq!(files(&leases.join("debian")).iter().filter(|name| name.starts_with("10.")).count(), 2);
+    runtime.network_status(Network::Cni).await.expect("it is there");
+    // Not of the one with a port: this portmap's CHECK wants rules of IPv6 also where the pod has no such address.
+    runtime.check_network(&db.record.id).await.expect("as it should be");
+    inside(&db).ip("link del eth0");
+    let error = runtime.check_network(&db.record.id).await.expect_err("its link is gone").to_string();
+    assert!(error.contains("CHECK of the CNI plugin bridge failed"), "{error}");
     for pod in [&web, &db] {
         runtime.remove_sandbox(&pod.record.id).await.expect("removed");
     }

@@ -279,11 +279,10 @@ impl<'a> Present<'a> {
                 missing.push(ghost(ThingKind::Socket, &socket, by_hand(MAKE_ANEW)));
             }
         }
-        let lost = network::counted_on(&pod.record).into_iter();
-        missing.extend(
-            lost.filter(|(kind, _)| !self.owned.contains(&(*kind, &owner)))
-                .map(|(kind, place)| ghost(kind, place.as_ref(), by_hand(MAKE_ANEW))),
-        );
+        let mut lost = network::counted_on(&pod.record);
+        lost.retain(|(kind, _)| !self.owned.contains(&(*kind, &owner)));
+        let remedy = network::remedy(id, &lost);
+        missing.extend(lost.iter().map(|(kind, place)| ghost(*kind, place.as_ref(), remedy.clone())));
         missing
     }
 

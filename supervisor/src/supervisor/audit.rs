@@ -9,7 +9,7 @@ use actix::{Actor, Addr, AsyncContext, Handler, Message, ResponseFuture};
 use mainstay_messages::audit::{Inventory, Leak};
 use mainstay_messages::router::TaskKey;
 use mainstay_messages::supervisor::{
-    DeleteTask, RemoveLeak, SignalScope, SignalTask, StopShim, TakeInventory,
+    DeleteTask, RemoveLeak, RestoreNetwork, SignalScope, SignalTask, StopShim, TakeInventory,
 };
 use mainstay_messages::{ContainerId, Error, ProcessIdentity, Result, SandboxId, Signal};
 
@@ -37,6 +37,15 @@ impl Handler<TakeInventory> for ShimSupervisor {
         Box::pin(guarded(async move {
             machine.blocking("the inventory", move |machine| inventory::take(machine, processes)).await
         }))
+    }
+}
+
+impl Handler<RestoreNetwork> for ShimSupervisor {
+    type Result = ResponseFuture<Result<()>>;
+
+    fn handle(&mut self, RestoreNetwork { record }: RestoreNetwork, _: &mut Self::Context) -> Self::Result {
+        tracing::warn!(sandbox = %record.id, "what the pod has lost of its network is made anew");
+        self.with_shim(&record.id.clone(), |shim| attach::restore(shim, record))
     }
 }
 

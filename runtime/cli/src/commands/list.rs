@@ -142,8 +142,9 @@ fn pods_table(pods: &[SandboxSnapshot], containers: &[ContainerSnapshot], now: T
 #[cfg(test)]
 mod tests {
     use mainstay_messages::image::ImageId;
+    use mainstay_messages::network::{NetworkDns, PodAddress, PodNetwork};
     use mainstay_messages::record::{ContainerRecord, SandboxRecord};
-    use mainstay_messages::spec::{LayeredRoot, Rootfs};
+    use mainstay_messages::spec::{LayeredRoot, PortMapping, Protocol, Rootfs};
     use mainstay_messages::{ContainerId, ContainerSpec, Exit, SandboxId, SandboxSpec};
 
     use super::*;
@@ -159,8 +160,20 @@ mod tests {
     }
 
     fn pod() -> SandboxSnapshot {
-        let spec = SandboxSpec::new("web".parse().expect("a name"));
-        let record = SandboxRecord::intent(SandboxId::from_random([0xee; 16]), spec, Timestamp(0));
+        let mut spec = SandboxSpec::new("web".parse().expect("a name"));
+        spec.ports =
+            vec![PortMapping { protocol: Protocol::Tcp, host_ip: None, host_port: 8080, pod_port: 80 }];
+        let mut record = SandboxRecord::intent(SandboxId::from_random([0xee; 16]), spec, Timestamp(0));
+        let ip = "10.89.0.2".parse().expect("an address");
+        record.network = Some(PodNetwork {
+            name: "builtin".into(),
+            namespace: "/run/netns/web".into(),
+            link: "eth0".into(),
+            ips: vec![PodAddress { ip, prefix: 16, gateway: None }],
+            mac: None,
+            mtu: None,
+            dns: NetworkDns::default(),
+        });
         SandboxSnapshot { record, activity: None }
     }
 
@@ -189,10 +202,10 @@ mod tests {
     fn containers_as_people_see_them() {
         let shown = containers_table(&containers(), &[pod()], Timestamp(5 * MINUTE_NS));
         let expected = "\
-CONTAINER ID   NAME    POD   IMAGE          COMMAND         CREATED         STATUS
-111111111111   runs    web   -              sh -c sleep 1   5 minutes ago   running for 4 minutes
-222222222222   died    web   abababababab   sh -c sleep 1   5 minutes ago   exited (137, out of memory) 1 minute ago
-333333333333   waits   web   -              sh -c sleep 1   5 minutes ago   created
+CONTAINER ID   NAME    POD   IMAGE          COMMAND         CREATED         ADDRESS     STATUS
+111111111111   runs    web   -              sh -c sleep 1   5 minutes ago   10.89.0.2   running for 4 minutes
+222222222222   died    web   abababababab   sh -c sleep 1   5 minutes ago   10.89.0.2   exited (137, out of memory) 1 minute ago
+333333333333   waits   web   -              sh -c sleep 1   5 minutes ago   10.89.0.2   created
 ";
         assert_eq!(shown, expected);
     }
@@ -201,8 +214,8 @@ CONTAINER ID   NAME    POD   IMAGE          COMMAND         CREATED         STAT
     fn pods_as_people_see_them() {
         let shown = pods_table(&[pod()], &containers(), Timestamp(2 * MINUTE_NS));
         let expected = "\
-POD ID         NAME   STATUS     RUNNING   CREATED         REASON
-eeeeeeeeeeee   web    starting       1/3   2 minutes ago
+POD ID         NAME   STATUS     RUNNING   CREATED         ADDRESS     PORTS         REASON
+eeeeeeeeeeee   web    starting       1/3   2 minutes ago   10.89.0.2   8080:80/tcp
 ";
         assert_eq!(shown, expected);
     }

@@ -1,6 +1,7 @@
 //! What the network of a pod accounts for, and what it counts on. Pure.
 
-use mainstay_messages::audit::ThingKind;
+use mainstay_messages::SandboxId;
+use mainstay_messages::audit::{Remedy, ThingKind};
 use mainstay_messages::record::SandboxRecord;
 use mainstay_messages::spec::Network;
 
@@ -20,6 +21,15 @@ pub(super) fn needs_attachment(kind: ThingKind) -> bool {
             | ThingKind::CniRecord
             | ThingKind::CniCache
     )
+}
+
+/// What is done about what a ready pod has lost of its network: it is made anew, unless what says how it was is lost too.
+pub(super) fn remedy(sandbox: &SandboxId, lost: &[(ThingKind, String)]) -> Remedy {
+    let is_record = |kind| matches!(kind, ThingKind::AddressLease | ThingKind::CniRecord);
+    match lost.iter().any(|(kind, _)| is_record(*kind)) {
+        true => Remedy::ByHand { how: super::MAKE_ANEW.to_owned() },
+        false => Remedy::RestoreNetwork { sandbox: sandbox.clone() },
+    }
 }
 
 /// What a ready pod counts on, and how it would be called.
