@@ -46,6 +46,12 @@ impl Stage {
         }
         self.assert_no_network_left().await;
         runtime.close(Shutdown::StopContainers).await.expect("closed");
+        let links = self.internet.links();
+        assert!(
+            !links.contains(&"mainstay0".to_owned()),
+            "the bridge goes with a runtime without pods: {links:?}"
+        );
+        assert!(!self.internet.rules().contains("mainstay"), "and so does the table");
         self.world.assert_nothing_left().await;
     }
 

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use mainstay_messages::admin::{ContainerStats, LineEnd, LogRecord, Object, OutputStream, VersionInfo};
 use mainstay_messages::event::{Event, What};
 use mainstay_messages::image::{Image, ImageId, ImageRun};
+use mainstay_messages::network::PodNetwork;
 use mainstay_messages::process::{ExitStatus, OomVerdict};
 use mainstay_messages::record::{Activity, ContainerSnapshot, ExecSnapshot, Paused, SandboxSnapshot};
 use mainstay_messages::spec::Resources;
@@ -64,6 +65,9 @@ pub struct ContainerView<'a> {
     log_path: String,
     labels: &'a BTreeMap<String, String>,
     paused: bool,
+    /// Those of its pod, in lists.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    addresses: Vec<String>,
     /// Since they were changed; else they are those of the spec.
     limits: Option<&'a Resources>,
 }
@@ -259,6 +263,14 @@ impl<'a> From<&'a SandboxSnapshot> for PodView<'a> {
     }
 }
 
+impl ContainerView<'_> {
+    /// With what its pod has of a network.
+    #[must_use]
+    pub fn in_pod(self, network: Option<&PodNetwork>) -> Self {
+        Self { addresses: addresses(network), ..self }
+    }
+}
+
 impl<'a> From<&'a ContainerSnapshot> for ContainerView<'a> {
     fn from(ContainerSnapshot { record, activity }: &'a ContainerSnapshot) -> Self {
         Self {
@@ -276,6 +288,7 @@ impl<'a> From<&'a ContainerSnapshot> for ContainerView<'a> {
             log_path: record.log_path.display().to_string(),
             labels: &record.spec.labels,
             paused: record.paused == Paused::Yes,
+            addresses: Vec::new(),
             limits: record.limits.as_ref(),
         }
     }

@@ -41,12 +41,23 @@ pub(crate) fn claim(directory: &Path) -> io::Result<Option<Claim>> {
     }
 }
 
-/// Writes a file whole: after a kill it is the old one or the new one, and after a power cut too.
-pub(crate) fn write_whole(directory: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// What a file must be whole after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outlives {
+    /// The end of this program, however that comes.
+    Kill,
+    /// The end of the machine as well. It takes milliseconds.
+    PowerCut,
+}
+
+/// Writes a file whole: after that it is the old one or the new one.
+pub(crate) fn write_whole(directory: &Path, path: &Path, bytes: &[u8], end: Outlives) -> io::Result<()> {
     let new = directory.join(NEW);
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
     file.write_all(bytes)?;
-    file.sync_data()?;
+    if end == Outlives::PowerCut {
+        file.sync_data()?;
+    }
     faults::reach("lease-file-written");
     fs::rename(&new, path)
 }

@@ -4,7 +4,8 @@
 //!
 //! A lease is written before anything is made for its pod, and removed after everything is gone (P3). One file per pod,
 //! named like the pod: a sealed frame (see `mainstay_messages::codec`) of magic `MNLS` and version 2, whose body is a
-//! [`Lease`]. It is written whole to `.new`, synced and renamed, so that a file is a whole lease or none. `.lock` is held as
+//! [`Lease`]. It is written whole to `.new` and renamed, so that a file is a whole lease or none. It is not synced:
+//! a power cut takes all that a lease tells of, and one that is torn by it is listed until its pod is detached. `.lock` is held as
 //! long as the network is open.
 //!
 //! ```text
@@ -24,7 +25,7 @@ use mainstay_messages::codec::Format;
 use mainstay_messages::{SandboxId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::durable::{self, Claim, LOCK, NEW};
+use crate::durable::{self, Claim, LOCK, NEW, Outlives};
 use crate::error::NetworkError;
 use crate::pool::Pool;
 use crate::spec::{AttachSpec, Mac, PortMapping, mac_of};
@@ -212,7 +213,7 @@ impl Ledger {
     fn write(&self, path: &Path, lease: &Lease) -> Result<(), NetworkError> {
         let frame =
             FORMAT.seal(lease).map_err(|source| NetworkError::NotALease { path: path.to_owned(), source })?;
-        let written = durable::write_whole(&self.directory, path, &frame);
+        let written = durable::write_whole(&self.directory, path, &frame, Outlives::Kill);
         written.map_err(|source| NetworkError::File { path: path.to_owned(), operation: "written", source })
     }
 

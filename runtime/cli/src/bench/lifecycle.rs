@@ -76,6 +76,7 @@ async fn measure(options: &Lifecycle, directory: &Path, cgroup: String) -> Outco
     let mut config = Config::beside(directory, cgroup);
     config.network.default = options.network.kind();
     config.network.cni_conf_dir.clone_from(&options.cni_conf_dir);
+    config.network.cni_cache_dir = directory.join("cni");
     if config.network.default.is_attached() {
         // Bridge, rules and addresses are nobody's business on the machine. The threads of the runtime are begun from this one.
         // SAFETY: a new network namespace leaves this thread's descriptors, memory and files as they are.

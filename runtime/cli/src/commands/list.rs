@@ -33,7 +33,13 @@ pub(super) async fn containers(context: &Context, arguments: &ListContainersArgu
         }
         containers_table(&containers, &pods, super::now())
     };
-    super::print(context.format(), text, &containers.iter().map(ContainerView::from).collect::<Vec<_>>())
+    let views: Vec<_> = containers.iter().map(|container| in_its_pod(container, &pods)).collect();
+    super::print(context.format(), text, &views)
+}
+
+fn in_its_pod<'a>(container: &'a ContainerSnapshot, pods: &[SandboxSnapshot]) -> ContainerView<'a> {
+    let pod = pods.iter().find(|pod| pod.record.id == container.record.sandbox);
+    ContainerView::from(container).in_pod(pod.and_then(|pod| pod.record.network.as_ref()))
 }
 
 /// `mainstay pods`
