@@ -367,7 +367,7 @@ fn what_a_pod_has_lost_of_its_network_is_restored_where_the_lease_says_how() {
     let (pod, things) = attached();
     let without = |lost: &[ThingKind]| {
         let left = things.iter().filter(|thing| !lost.contains(&thing.kind)).cloned();
-        all(&view(&[pod.clone()], &[]), left.collect(), &[])
+        all(&view(std::slice::from_ref(&pod), &[]), left.collect(), &[])
     };
     let findings = without(&[ThingKind::FirewallRule, ThingKind::NetworkLink]);
     let expected = [ThingKind::FirewallRule, ThingKind::NetworkLink].map(|kind| (Deviation::Ghost, kind));
