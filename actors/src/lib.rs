@@ -31,6 +31,6 @@ pub use call::{CallId, Handover};
 pub use core::{Core, Facts, Parts};
 pub use counters::{Counter, Counters};
 pub use directory::Directory;
-pub use journal::{EventLog, Item, Subscription};
+pub use journal::{EventLog, Item, Readers, Subscription};
 pub use router::{Recover, Routable, Routed, Router};
 pub use sandbox::state::HowDown;

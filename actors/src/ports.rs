@@ -7,7 +7,7 @@ use actix::dev::ToEnvelope;
 use actix::{Actor, Addr, Handler, Recipient};
 use futures::future::BoxFuture;
 use mainstay_messages::error::Kind;
-use mainstay_messages::event::{Event, Seq};
+use mainstay_messages::event::{Bearer, Event, Seq};
 use mainstay_messages::id::ID_BYTES;
 use mainstay_messages::image::{ImageId, PullSpec};
 use mainstay_messages::journal::{Commit, Committed};
@@ -16,9 +16,12 @@ use mainstay_messages::supervisor::{
     AdoptShim, CreateTask, DeleteTask, FreezeTask, LaunchShim, MeasureShim, MeasureTask, QueryTask,
     ReopenTaskLog, ResizeTask, SignalTask, StartExecTask, StartTask, StopShim, UpdateTask,
 };
-use mainstay_messages::{ContainerId, Result, SandboxId, Timestamp};
+use mainstay_messages::{ContainerId, Name, Result, SandboxId, Timestamp};
 
 use crate::image::ProgressSink;
+
+/// The most bearers of a name that are told apart.
+pub const BEARERS_MAX: usize = 64;
 
 /// The durable store, as the actors need it.
 pub trait Store: Send + Sync + 'static {
@@ -37,6 +40,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Events with a number above `after`, at most `limit`, in order.
     fn events(&self, query: EventQuery) -> BoxFuture<'static, Result<EventPage>>;
+
+    /// Those who have or had a name, the newest first, at most [`BEARERS_MAX`]. One that is gone is known as long as there are
+    /// events of it.
+    fn bearers(&self, name: &Name) -> BoxFuture<'static, Result<Vec<Bearer>>>;
 }
 
 /// What a store held when it was opened.

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use mainstay::Config;
 use mainstay_admin::Client;
 
 use crate::{World, wait};
@@ -18,7 +19,12 @@ pub struct Daemon {
 impl Daemon {
     /// Starts one in a world and waits until it answers. What it logs is in `daemon.log` of the world.
     pub async fn start(world: &World, environment: &[(&str, PathBuf)]) -> Self {
-        let mut daemon = Self::spawn(world, environment);
+        Self::start_with(world, &world.config(), environment).await
+    }
+
+    /// Starts one with a configuration of its own, whose directories are the world's.
+    pub async fn start_with(world: &World, config: &Config, environment: &[(&str, PathBuf)]) -> Self {
+        let mut daemon = Self::spawn(world, config, environment);
         loop {
             if let Ok(client) = Client::connect(&daemon.socket).await
                 && client.version().await.is_ok()
@@ -32,13 +38,12 @@ impl Daemon {
 
     /// Starts one that cannot run, waits for its end, and answers what it said.
     pub async fn refusal(world: &World) -> String {
-        let mut daemon = Self::spawn(world, &[]);
+        let mut daemon = Self::spawn(world, &world.config(), &[]);
         daemon.ended().await;
         said(world)
     }
 
-    fn spawn(world: &World, environment: &[(&str, PathBuf)]) -> Self {
-        let config = world.config();
+    fn spawn(world: &World, config: &Config, environment: &[(&str, PathBuf)]) -> Self {
         let file = world.path().join("config.toml");
         std::fs::write(&file, config.to_string()).expect("written");
         let log = world.path().join("daemon.log");
@@ -50,7 +55,7 @@ impl Daemon {
             .stdout(Stdio::null())
             .stderr(log)
             .spawn();
-        Self { child: child.expect("it starts"), socket: config.admin_socket }
+        Self { child: child.expect("it starts"), socket: config.admin_socket.clone() }
     }
 
     /// The socket of its admin RPC.

@@ -17,7 +17,8 @@ pub struct Ledger {
     pub zygotes: BTreeSet<u32>,
     /// Mounts below its directory in this process's mount namespace.
     pub mounts: BTreeSet<String>,
-    /// Pods' directories, layers and log directories.
+    /// Pods' directories, what plugins were told of them, layers, log directories, names of network namespaces, leases and records
+    /// of networks.
     pub directories: BTreeSet<PathBuf>,
 }
 
@@ -37,8 +38,13 @@ impl Ledger {
         let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let prefix = directory.to_string_lossy().into_owned();
         ledger.mounts.extend(mountinfo.lines().filter(|line| line.contains(&prefix)).map(str::to_owned));
-        for kind in ["state/p", "root/layers", "root/logs"] {
-            ledger.directories.extend(entries(&directory.join(kind)));
+        for kind in
+            ["state/p", "state/nri", "root/layers", "root/logs", "state/netns", "root/network", "root/cni"]
+        {
+            let is_kept = |path: &PathBuf| path.ends_with(".lock") || path.ends_with(".new");
+            ledger
+                .directories
+                .extend(entries(&directory.join(kind)).into_iter().filter(|path| !is_kept(path)));
         }
         ledger
     }

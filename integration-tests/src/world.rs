@@ -27,6 +27,7 @@ pub struct World {
     directory: TempDir,
     cgroup: String,
     program: PathBuf,
+    change: fn(&mut Config),
 }
 
 impl World {
@@ -38,7 +39,7 @@ impl World {
         let number = WORLDS.fetch_add(1, Ordering::Relaxed);
         let directory = tempfile::Builder::new().prefix("mst-").tempdir().expect("a temporary directory");
         let cgroup = format!("/mainstay-test-{}-{number}", std::process::id());
-        Some(Self { directory, cgroup, program: program.into() })
+        Some(Self { directory, cgroup, program: program.into(), change: |_| {} })
     }
 
     /// The program under test.
@@ -56,12 +57,21 @@ impl World {
         &self.cgroup
     }
 
+    /// The same, with another configuration.
+    #[must_use]
+    pub fn with(mut self, change: fn(&mut Config)) -> Self {
+        self.change = change;
+        self
+    }
+
     /// A configuration for a runtime in it.
     pub fn config(&self) -> Config {
-        Config {
+        let mut config = Config {
             shim_program: Some(self.program.clone()),
             ..Config::beside(self.path(), self.cgroup.clone())
-        }
+        };
+        (self.change)(&mut config);
+        config
     }
 
     /// Starts a runtime in it.

@@ -157,6 +157,7 @@ async fn a_pod_that_nobody_knows_is_named_and_ended() {
         ThingKind::Shim,
         ThingKind::Process,
         ThingKind::Cgroup,
+        ThingKind::NetworkNamespace,
         ThingKind::PodDirectory,
         ThingKind::Socket,
         ThingKind::Bundle,

@@ -224,6 +224,11 @@ async fn a_day_with_the_daemon() {
     for part in ["container recorded", "container started", "SIGKILL", "killed by"] {
         assert!(life.contains(part), "{part:?} is missing in:\n{life}");
     }
+    assert!(life.lines().any(|line| line.contains("   bundle")), "each step of a saga is a row:\n{life}");
+    let file = world.path().join("life.svg");
+    assert_eq!(daemon.ok(&["explain", "web", "--svg", file.to_str().expect("text")]), "");
+    let picture = std::fs::read_to_string(file).expect("drawn");
+    assert!(picture.starts_with("<svg ") && picture.contains(">create-container<"), "{picture}");
     let events = daemon.ok(&["--json", "events"]);
     let count = events.lines().filter(|line| line.contains("container_exited")).count();
     assert_eq!(count, 1, "{events}");
@@ -234,6 +239,19 @@ async fn a_day_with_the_daemon() {
     for pod in daemon.json(&["pods"]).as_array().expect("a list") {
         let name = pod["record"]["id"].as_str().or(pod["id"].as_str()).expect("an id");
         daemon.ok(&["rm", "-f", name]);
+    }
+    let by_name = daemon.run(&["explain", "web"]);
+    assert_eq!(
+        (&*text(&by_name.stdout), &*text(&by_name.stderr)),
+        (&*life, ""),
+        "the only one that had the name"
+    );
+    daemon.ok(&["run", "--rm", "--name", "web", "--", "true"]);
+    for name in ["web", "web/web"] {
+        let newest = daemon.run(&["explain", name]);
+        assert!(newest.status.success() && text(&newest.stdout) != life, "{newest:?}");
+        let said = text(&newest.stderr);
+        assert!(said.contains("is gone; the newest") && said.contains(&format!("before it {id}")), "{said}");
     }
     world.assert_nothing_left().await;
 }

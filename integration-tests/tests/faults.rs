@@ -11,11 +11,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use mainstay::faults::{FAULTS_DIRECTORY, HELD, points, shim_points};
-use mainstay::{ContainerPhase, Error, SandboxPhase, SandboxSpec, What};
+use mainstay::{ContainerPhase, Error, Network, PortMapping, Protocol, SandboxPhase, SandboxSpec, What};
 use mainstay_admin::Client;
+use mainstay_integration_tests::net::Internet;
 use mainstay_integration_tests::{Daemon, World, script_spec, wait, world};
 use mainstay_messages::admin::{IfRunning, Reference};
 use mainstay_messages::spec::{HostEntry, UserNamespace};
+use mainstay_nri_plugin::faults::{Faults, Obedient};
+use mainstay_nri_plugin::{Door, Identity, Options, run};
+use tokio::task::JoinHandle;
 
 /// Phases that no record in the store ever has: readers alone see them.
 const NEVER_WRITTEN: [&str; 4] = [
@@ -26,10 +30,12 @@ const NEVER_WRITTEN: [&str; 4] = [
 ];
 /// What makes a launch fail at its end, and a creation.
 const FAILURES: [(&str, &str); 2] =
-    [("run-pod", "run-pod.namespaces.after"), ("create-container", "create-container.task.after")];
+    [("run-pod", "run-pod.hook.after"), ("create-container", "create-container.task.after")];
 /// The code of a container that was stopped without grace, and of one whose end nobody saw.
 const KILLED: u32 = 137;
 const UNKNOWN: u32 = 255;
+/// The plugin that hears of all.
+const WITNESS: &str = "10-witness";
 /// How long the same request is repeated, in milliseconds.
 const REPEAT_MS: u64 = 30_000;
 /// Time between two repetitions, in milliseconds.
@@ -80,6 +86,13 @@ impl Request {
                 spec.names.hosts = vec![HostEntry { name: "db".to_owned(), address }];
                 // So that there is a file with its ids.
                 spec.user_namespace = UserNamespace::Auto;
+                spec.network = Network::Builtin;
+                spec.ports = vec![PortMapping {
+                    protocol: Protocol::Tcp,
+                    host_ip: None,
+                    host_port: 8_000 + u16::from(spec.name.as_str().as_bytes()[0]),
+                    pod_port: 80,
+                }];
                 client.run_sandbox(spec).await.map(drop)
             }
             Self::CreateContainer => {
@@ -99,6 +112,17 @@ struct Battlefield {
     world: World,
     daemon: RefCell<Daemon>,
     faults: PathBuf,
+    /// What a plugin has heard that comes again to every daemon.
+    plugin: Faults,
+    task: JoinHandle<()>,
+    /// Where the daemon is.
+    internet: Internet,
+}
+
+impl Drop for Battlefield {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 /// A fault that is set.
@@ -120,10 +144,29 @@ impl Blow {
 
 impl Battlefield {
     async fn new(world: World) -> Self {
+        let internet = Internet::enter();
+        // A plugin without which nothing is made: so each life passes the points of hooks.
+        let world = world.with(|config| {
+            config.nri.enable = true;
+            config.nri.required = vec![WITNESS.parse().expect("a good name")];
+        });
         let faults = world.path().join("faults");
         fs::create_dir(&faults).expect("made");
         let daemon = Daemon::start(&world, &[(FAULTS_DIRECTORY, faults.clone())]).await;
-        Self { world, daemon: RefCell::new(daemon), faults }
+        let (socket, plugin) = (world.config().nri.socket, Faults::default());
+        let heard = plugin.clone();
+        let task = tokio::spawn(async move {
+            loop {
+                // A daemon that is killed while it registers may look like one that refuses it: it comes again all the same.
+                let mut options = Options::new(Identity::new("10", "witness"), Door::Socket(socket.clone()));
+                options.faults = heard.clone();
+                if let Err(error) = run(Obedient, options).await {
+                    println!("the plugin comes again: {error}");
+                }
+                tokio::time::sleep(Duration::from_millis(AGAIN_MS)).await;
+            }
+        });
+        Self { world, daemon: RefCell::new(daemon), faults, plugin, task, internet }
     }
 
     fn set(&self, point: &str, fault: &str) -> Blow {
@@ -150,15 +193,18 @@ impl Battlefield {
     /// Makes a request until it works, and answers how often that was.
     async fn persist(&self, request: Request, pod: &str) -> u32 {
         let end = Instant::now() + Duration::from_millis(REPEAT_MS);
+        let mut absences = 0;
         for attempt in 1.. {
             let outcome = match self.client().await {
                 Ok(client) => wait::finish("an answer", request.ask(&client, pod)).await,
                 Err(error) => Err(error),
             };
             match outcome {
-                Ok(()) => return attempt,
-                Err(error) if request.is_done_by(&error) => return attempt,
+                Ok(()) => return attempt - absences,
+                Err(error) if request.is_done_by(&error) => return attempt - absences,
                 Err(Error::InProgress { .. } | Error::Terminating { .. }) => {}
+                // It has not come again to this daemon yet.
+                Err(Error::HookFailed { reason, .. }) if reason.contains("not connected") => absences += 1,
                 Err(Error::Unavailable { reason, .. }) if reason.contains("a test wants it to fail") => {}
                 Err(Error::Unavailable { .. }) => self.follow().await,
                 Err(other) => panic!("{request:?}, attempt {attempt}: {other}"),
@@ -230,6 +276,27 @@ impl Battlefield {
         assert_eq!(client.list_sandboxes().await.expect("listed"), []);
         assert_eq!(client.list_containers().await.expect("listed"), []);
         self.world.assert_nothing_left().await;
+        self.assert_told_of_ends().await;
+        let links = self.internet.links();
+        assert!(links.iter().all(|link| ["lo", "up0", "mainstay0"].contains(&link.as_str())), "{links:?}");
+        let rules = self.internet.rules();
+        assert!(!rules.contains("dnat ip"), "{rules}");
+    }
+
+    /// Of what the plugin was told that it begins, it was told that it is gone.
+    async fn assert_told_of_ends(&self) {
+        let owed = || {
+            let told = self.plugin.told();
+            let of = |call: &str| -> BTreeSet<String> {
+                let told = told.iter().filter(|told| told.call == call);
+                told.map(|told| if told.container.is_empty() { &told.pod } else { &told.container })
+                    .cloned()
+                    .collect()
+            };
+            let pods = of("RunPodSandbox").is_subset(&of("RemovePodSandbox"));
+            pods && of("CreateContainer").is_subset(&of("RemoveContainer"))
+        };
+        wait::until("the plugin is told of all ends", || owed().then_some(())).await;
     }
 }
 

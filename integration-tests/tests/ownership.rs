@@ -46,6 +46,25 @@ async fn a_state_directory_and_a_cgroup_belong_to_one_runtime() {
     world.finish(runtime).await;
 }
 
+/// A command that was to run an image by itself, beside a daemon on the same directory, waited a minute for what that one never
+/// gives away, and then did not say who it was.
+#[tokio::test]
+async fn images_that_a_daemon_keeps_are_not_waited_for() {
+    let world = world!();
+    let config = world.path().join("config.toml");
+    fs::write(&config, world.config().to_string()).expect("written");
+    let runtime = world.start().await;
+    fs::create_dir_all(world.config().root_dir.join("images")).expect("made");
+    assert_eq!(runtime.images().await.expect("they are opened, and kept"), []);
+    let run = ["run", "--embedded", "localhost:1/nothing:1", "true"];
+    let output = Command::new(PROGRAM).arg("--config").arg(&config).args(run).stdin(Stdio::null()).output();
+    let output = output.expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    let who = format!("the runtime of process {} has them open as long as it runs", std::process::id());
+    assert!(!output.status.success() && said.contains(&who), "{said}");
+    world.finish(runtime).await;
+}
+
 /// Shims and what runs in them outlive a daemon that is killed. Were they to have what it had locked, the next daemon could
 /// not be started as long as anything ran.
 #[tokio::test]

@@ -356,9 +356,9 @@ async fn kernel_parameters_of_a_pod(#[case] pid: mainstay::PidMode) {
     runtime.remove_sandbox(&pod).await.expect("removed");
 
     for (network, name, value) in [
-        (Network::Private, "kernel.core_pattern", "x"),
-        (Network::Private, "vm.swappiness", "1"),
-        (Network::Private, "net..x", "1"),
+        (Network::None, "kernel.core_pattern", "x"),
+        (Network::None, "vm.swappiness", "1"),
+        (Network::None, "net..x", "1"),
         (Network::Host, "net.core.somaxconn", "9"),
     ] {
         let mut spec = SandboxSpec::new("q".parse().expect("a name"));

@@ -11,13 +11,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::audit::{Finding, Repair};
 use crate::error::Result;
-use crate::event::{Event, Seq};
+use crate::event::{Bearer, Event, Seq};
 use crate::id::{ContainerId, ExecId, SandboxId};
 use crate::image::{Collected, Damage, Image, ImageId, ImageName, PullProgress, PullSpec, Removed};
+use crate::plugin::PluginStatus;
 use crate::process::{Exit, Signal};
 use crate::record::{ContainerSnapshot, ExecSnapshot, SandboxSnapshot};
 use crate::spec::{ContainerSpec, ExecSpec, Resources, SandboxSpec, WindowSize};
-use crate::supervisor::Stats;
+use crate::supervisor::{DiskUsage, Stats};
 use crate::time::Timestamp;
 
 /// An object as a person names it.
@@ -212,6 +213,39 @@ pub enum Request {
         /// The image; all when not given.
         image: Option<ImageName>,
     },
+    /// Those who have or had a name, the newest first, at most 64 → [`Response::Bearers`]
+    WhoHad {
+        /// A name, or `POD/NAME`.
+        name: Reference,
+    },
+    /// What the daemon counts, as a scraper gets it → [`Response::Metrics`]
+    Metrics {
+        /// In which format.
+        format: MetricsFormat,
+    },
+    /// Counts what a container has on the disk → [`Response::DiskUsage`]
+    DiskUsage {
+        /// The container.
+        container: Reference,
+    },
+    /// → [`Response::Plugins`]
+    ListPlugins,
+    /// Ends the connection of a plugin: one that the daemon has started is started again, another one may come again by
+    /// itself → [`Response::Done`]
+    RestartPlugin {
+        /// Its name with its index, as in `10-logger`.
+        plugin: String,
+    },
+}
+
+/// A text format of metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MetricsFormat {
+    /// That of Prometheus.
+    Prometheus,
+    /// OpenMetrics.
+    OpenMetrics,
 }
 
 /// What removing does with a container that runs.
@@ -258,6 +292,14 @@ pub enum Response {
     ImagesCollected(Collected),
     /// What is damaged. It was put out of use, so that a pull brings it again.
     ImagesVerified(Vec<Damage>),
+    /// Those who have or had a name, the newest first. One that is gone is known as long as the journal has something of it.
+    Bearers(Vec<Bearer>),
+    /// Metrics, as text.
+    Metrics(String),
+    /// What a container has on the disk.
+    DiskUsage(DiskUsage),
+    /// Plugins: those that are connected, and those that are required and are not.
+    Plugins(Vec<PluginStatus>),
 }
 
 /// One object, whole.

@@ -59,6 +59,20 @@ pub enum ThingKind {
     Cgroup,
     /// A mount that the whole machine sees.
     Mount,
+    /// A rule of the firewall that leads to a pod.
+    FirewallRule,
+    /// The host's end of a pod's link.
+    NetworkLink,
+    /// That end, as a port of the bridge.
+    BridgePort,
+    /// The name of a pod's network namespace.
+    NetworkNamespace,
+    /// The record of which addresses and ports a pod has.
+    AddressLease,
+    /// The record of what CNI plugins were asked for.
+    CniRecord,
+    /// What other programs are told of what CNI plugins gave a pod.
+    CniCache,
     /// The directory of a pod.
     PodDirectory,
     /// A unix socket.
@@ -147,6 +161,11 @@ pub enum Remedy {
         /// What they could do.
         how: String,
     },
+    /// It is made anew, as its pod has had it.
+    RestoreNetwork {
+        /// The pod.
+        sandbox: SandboxId,
+    },
 }
 
 /// What there is to be removed.
@@ -194,6 +213,11 @@ pub enum Leak {
         /// The pod.
         sandbox: SandboxId,
     },
+    /// All that a pod has of networks.
+    Network {
+        /// The pod.
+        sandbox: SandboxId,
+    },
 }
 
 impl Owner {
@@ -228,6 +252,13 @@ impl fmt::Display for ThingKind {
             Self::Process => "process",
             Self::Cgroup => "cgroup",
             Self::Mount => "mount",
+            Self::FirewallRule => "firewall rule",
+            Self::NetworkLink => "network link",
+            Self::BridgePort => "bridge port",
+            Self::NetworkNamespace => "network namespace",
+            Self::AddressLease => "address lease",
+            Self::CniRecord => "CNI record",
+            Self::CniCache => "CNI cache file",
             Self::PodDirectory => "pod directory",
             Self::Socket => "socket",
             Self::Bundle => "bundle",
@@ -262,8 +293,10 @@ impl fmt::Display for Remedy {
             Self::Remove(Leak::ContainerProcesses { .. }) => f.write_str("kill what runs in the container"),
             Self::Remove(Leak::Layer { .. }) => f.write_str("remove the layer"),
             Self::Remove(Leak::LogDirectory { .. }) => f.write_str("remove the directory"),
+            Self::Remove(Leak::Network { .. }) => f.write_str("take back all that the pod has of networks"),
             Self::SettleExit { .. } => f.write_str("ask the shim, and write the exit down"),
             Self::SettleShimDeath { .. } => f.write_str("write the death of the shim down"),
+            Self::RestoreNetwork { .. } => f.write_str("give the pod its network again"),
             Self::ByHand { how } => write!(f, "by hand: {how}"),
         }
     }

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::id::{ContainerId, ExecId};
 use crate::process::Signal;
 use crate::spec::{ExecSpec, Resources, WindowSize};
-use crate::supervisor::Stats;
+use crate::supervisor::{Consult, Stats};
 
 /// Run PID 1 of a container that is Created.
 #[derive(Clone, Debug, Message)]
@@ -106,6 +106,8 @@ pub struct UpdateContainer {
     pub container: ContainerId,
     /// The limits that change, already checked; [`crate::spec::UNLIMITED`] lifts one.
     pub change: Resources,
+    /// Whether plugins are asked about it.
+    pub consult: Consult,
 }
 
 /// Change the size of a terminal.

@@ -4,19 +4,21 @@
 //! field, the value and what would be right.
 
 use std::fmt;
+use std::io;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error as ThisError;
 
+use crate::shortage::explained;
 use crate::time::Timestamp;
 
-/// An error with its causes, in one sentence.
+/// An error with its causes, in one sentence, and the way out where the machine is short of something.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         text.push_str(": ");
-        text.push_str(&error.to_string());
+        text.push_str(&error.downcast_ref::<io::Error>().map_or_else(|| error.to_string(), explained));
         cause = error.source();
     }
     text
@@ -39,6 +41,8 @@ pub enum Kind {
     Either,
     /// An image.
     Image,
+    /// A plugin.
+    Plugin,
 }
 
 impl fmt::Display for Kind {
@@ -49,6 +53,7 @@ impl fmt::Display for Kind {
             Self::Exec => "exec",
             Self::Either => "pod or container",
             Self::Image => "image",
+            Self::Plugin => "plugin",
         })
     }
 }
@@ -147,12 +152,12 @@ pub enum Error {
         /// What failed, in one sentence.
         reason: String,
     },
-    /// The machine cannot honour a setting.
-    #[error("{setting}: this machine cannot do it: {reason}")]
+    /// A setting cannot be honoured, or an operation not be done: the machine cannot, or a shim that is older than this program.
+    #[error("{setting}: not supported: {reason}")]
     Unsupported {
-        /// The setting.
+        /// The setting or operation.
         setting: String,
-        /// What is missing.
+        /// What is missing, and where.
         reason: String,
     },
     /// A part that is needed does not work now; the request changed nothing.
@@ -195,6 +200,16 @@ pub enum Error {
         /// What kind of failure it was.
         fault: PullFault,
         /// What happened, in one sentence that names the host, the blob and the status as far as there are any.
+        reason: String,
+    },
+    /// A plugin said no, or was not heard and has to be. The request changed nothing.
+    #[error("{hook}: plugin {plugin}: {reason}")]
+    HookFailed {
+        /// The event, as in `RunPodSandbox`.
+        hook: String,
+        /// Which plugin, with its index.
+        plugin: String,
+        /// What it said, or why it was not heard.
         reason: String,
     },
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::audit::{Deviation, ThingKind};
 use crate::id::{ContainerId, ExecId, SandboxId};
 use crate::process::{Exit, Signal};
 use crate::time::Timestamp;
@@ -48,6 +49,15 @@ pub struct Event {
     pub subject: Subject,
     /// What.
     pub what: What,
+}
+
+/// Who has or had a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bearer {
+    /// The pod or container.
+    pub subject: Subject,
+    /// When its record was first written.
+    pub created_at: Timestamp,
 }
 
 /// What happened, to whom and when; it gets its number when it is written.
@@ -190,6 +200,17 @@ pub enum What {
     },
     /// The store did not have a record of something that is there; it was taken from the pod's directory.
     RecordRebuilt,
+    /// An audit has found something that the one before it had not.
+    AuditFound {
+        /// In which direction machine and records differ.
+        deviation: Deviation,
+        /// What it is.
+        kind: ThingKind,
+        /// Where it is, or should be.
+        place: String,
+        /// What is wrong, in one sentence.
+        reason: String,
+    },
     /// A container has ended, and its log lacks some of its output: the disk did not take it.
     OutputLost {
         /// How much, in bytes of output.
@@ -206,11 +227,61 @@ pub enum What {
     },
     /// The pull of an image ended without it.
     ImagePullFailed {
+        /// In which of the ways in which a pull can fail.
+        #[serde(default)]
+        ending: PullEnding,
+        /// How long it was tried, in milliseconds.
+        #[serde(default)]
+        took_ms: u64,
         /// Its name, whole.
         image: String,
         /// Why.
         reason: String,
     },
+    /// Plugins were told of an event of a pod or container, one after the other.
+    HookCalled {
+        /// Which: `RunPodSandbox`.
+        hook: String,
+        /// Those that were asked.
+        calls: Vec<HookCall>,
+    },
+    /// A plugin knows of all there is, and is called from now on.
+    PluginReady {
+        /// Which, with its index: `10-logger`.
+        plugin: String,
+    },
+    /// A plugin is not called any more.
+    PluginGone {
+        /// Which.
+        plugin: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What one plugin made of an event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookCall {
+    /// Which plugin, with its index: `10-logger`.
+    pub plugin: String,
+    /// What came of it.
+    pub outcome: HookOutcome,
+    /// How long it took from the time at which it was the plugin's turn, in microseconds.
+    pub took_us: u64,
+    /// What went wrong; none when it answered.
+    pub trouble: Option<String>,
+}
+
+/// What came of a call of a plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HookOutcome {
+    /// It answered.
+    Answered,
+    /// It said no.
+    Refused,
+    /// It was not heard, and the request went on without it, or failed, as is set for it.
+    Missed,
 }
 
 /// One way of one step of a saga.
@@ -234,6 +305,19 @@ pub enum Way {
     Act,
     /// It was undone.
     Undo,
+}
+
+/// How the pull of an image ended without it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PullEnding {
+    /// It failed.
+    #[default]
+    Failed,
+    /// Nothing moved for too long.
+    TimedOut,
+    /// Nobody waited for it any more.
+    Cancelled,
 }
 
 impl Fact {
@@ -269,6 +353,19 @@ impl fmt::Display for StepTaken {
         };
         write!(f, "{undo}{step} {}.{:03} ms", took_us / 1_000, took_us % 1_000)?;
         trouble.iter().try_for_each(|trouble| write!(f, " failed ({trouble})"))
+    }
+}
+
+impl fmt::Display for HookCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { plugin, outcome, took_us, trouble } = self;
+        write!(f, "{plugin} {}.{:03} ms", took_us / 1_000, took_us % 1_000)?;
+        let word = match outcome {
+            HookOutcome::Answered => "answered",
+            HookOutcome::Refused => "refused",
+            HookOutcome::Missed => "missed",
+        };
+        trouble.iter().try_for_each(|trouble| write!(f, " {word} ({trouble})"))
     }
 }
 
@@ -312,19 +409,27 @@ impl fmt::Display for What {
             Self::RecordRebuilt => {
                 f.write_str("record rebuilt from the pod's directory: the store had lost it")
             }
+            Self::AuditFound { deviation, kind, place, reason } => {
+                write!(f, "audit found a {deviation}: {kind} {place}: {reason}")
+            }
             Self::OutputLost { bytes } => {
                 write!(f, "{bytes} bytes of output are not in the log: its disk did not take them")
             }
             Self::ImagePulled { image, digest, took_ms } => {
                 write!(f, "image {image} pulled in {}.{:03} s: {digest}", took_ms / 1_000, took_ms % 1_000)
             }
-            Self::ImagePullFailed { image, reason } => write!(f, "image {image} not pulled: {reason}"),
+            Self::ImagePullFailed { image, reason, .. } => write!(f, "image {image} not pulled: {reason}"),
             Self::Undone { step, outcome } => write!(f, "step undone: {step}: {outcome}"),
-            Self::StepsTaken { saga, steps } => {
-                write!(f, "{saga}:")?;
-                let separators = std::iter::once(" ").chain(std::iter::repeat(", "));
-                steps.iter().zip(separators).try_for_each(|(step, separator)| write!(f, "{separator}{step}"))
-            }
+            Self::StepsTaken { saga, steps } => list(f, saga, steps),
+            Self::HookCalled { hook, calls } => list(f, &format!("hook {hook}"), calls),
+            Self::PluginReady { plugin } => write!(f, "plugin {plugin} knows of all there is"),
+            Self::PluginGone { plugin, reason } => write!(f, "plugin {plugin} is gone: {reason}"),
         }
     }
+}
+
+fn list(f: &mut fmt::Formatter<'_>, title: &str, items: &[impl fmt::Display]) -> fmt::Result {
+    write!(f, "{title}:")?;
+    let separators = std::iter::once(" ").chain(std::iter::repeat(", "));
+    items.iter().zip(separators).try_for_each(|(item, separator)| write!(f, "{separator}{item}"))
 }

@@ -10,15 +10,19 @@
 //! | [`time`] | the time stamp of records and facts |
 //! | [`spec`] | what a caller asks for: pods, containers, execs |
 //! | [`process`] | process identity, signals, exits |
+//! | [`plugin`] | plugins as operators see them |
+//! | [`adjustment`] | what plugins have changed of a container before it was made |
 //! | [`record`] | durable records and the snapshots that readers see |
 //! | [`event`] | entries of the journal |
 //! | [`error`] | the one error type that a caller sees |
 //! | [`router`], [`sandbox`], [`container`], [`journal`], [`supervisor`] | messages, by receiver |
+//! | [`network`] | what a pod has of a network |
 //! | [`image`] | images: what is asked for, how a pull gets on, what is here |
 //! | [`codec`] | the one place that knows bincode |
 //! | [`audit`] | what a machine holds of a runtime, and where that differs from the records |
 //! | [`admin`] | requests and responses of the admin RPC |
 
+pub mod adjustment;
 pub mod admin;
 pub mod audit;
 pub mod codec;
@@ -28,6 +32,8 @@ pub mod event;
 pub mod id;
 pub mod image;
 pub mod journal;
+pub mod network;
+pub mod plugin;
 pub mod process;
 pub mod record;
 pub mod router;

@@ -3,12 +3,15 @@
 //! A record is what the store keeps of an object. A snapshot is a record plus what is going on with it
 //! now; it is published after each transition and read without asking the actor (P6).
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::adjustment::Adjustment;
 use crate::id::{ContainerId, ExecId, Name, SandboxId};
+use crate::network::PodNetwork;
 use crate::process::{Exit, ProcessIdentity};
 use crate::spec::{ContainerSpec, ExecSpec, IdMappings, Resources, SandboxSpec};
 use crate::time::Timestamp;
@@ -107,6 +110,9 @@ pub struct SandboxRecord {
     pub shim: Option<ShimRecord>,
     /// Why it is not Ready, in one sentence.
     pub reason: Option<String>,
+    /// What it has of a network, from the moment it was Ready.
+    #[serde(default)]
+    pub network: Option<PodNetwork>,
 }
 
 /// What the store keeps of a container.
@@ -139,6 +145,9 @@ pub struct ContainerRecord {
     /// Its limits since they were changed; those of the spec when not given.
     #[serde(default)]
     pub limits: Option<Resources>,
+    /// What plugins have changed of it before it was made.
+    #[serde(default)]
+    pub adjustment: Option<Box<Adjustment>>,
 }
 
 /// An operation that has not ended.
@@ -192,7 +201,13 @@ pub struct ExecSnapshot {
 impl SandboxRecord {
     /// The record that is written before anything is made (P3).
     pub fn intent(id: SandboxId, spec: SandboxSpec, created_at: Timestamp) -> Self {
-        Self { id, spec, phase: SandboxPhase::Starting, created_at, shim: None, reason: None }
+        Self { id, spec, phase: SandboxPhase::Starting, created_at, shim: None, reason: None, network: None }
+    }
+
+    /// Whether it never was ready, as far as this record says. One that is found so after a restart is undone, and its name
+    /// may be another's by then.
+    pub fn is_half_made(&self) -> bool {
+        self.shim.is_none() && matches!(self.phase, SandboxPhase::Starting | SandboxPhase::NotReady)
     }
 
     /// Its name.
@@ -205,6 +220,33 @@ impl ContainerRecord {
     /// Its limits now.
     pub fn limits(&self) -> &Resources {
         self.limits.as_ref().unwrap_or(&self.spec.resources)
+    }
+
+    /// Whether it never had a process, as far as this record says. One that is found so after a restart is undone unless its
+    /// shim knows it, and its name may be another's by then.
+    pub fn is_half_made(&self) -> bool {
+        self.process.is_none() && self.started_at.is_none() && self.exit.is_none()
+    }
+
+    /// The same container with what plugins have changed of it, and with the limits that it has then. Once is enough: limits
+    /// may have been changed since.
+    #[must_use]
+    pub fn adjusted(mut self, adjustment: Adjustment) -> Self {
+        let is_known = self.adjustment.as_deref() == Some(&adjustment);
+        if !adjustment.is_empty() && !is_known {
+            let limits = adjustment.resources.limits_of(self.limits());
+            self.limits = (limits != self.spec.resources).then_some(limits);
+            self.adjustment = Some(Box::new(adjustment));
+        }
+        self
+    }
+
+    /// Its annotations, with the changes of plugins.
+    pub fn annotations(&self) -> BTreeMap<String, String> {
+        match &self.adjustment {
+            Some(adjustment) => adjustment.annotations_of(&self.spec.annotations),
+            None => self.spec.annotations.clone(),
+        }
     }
 
     /// The record that is written before anything is made (P3).
@@ -228,6 +270,7 @@ impl ContainerRecord {
             log_path,
             paused: Paused::No,
             limits: None,
+            adjustment: None,
         }
     }
 

@@ -2,6 +2,7 @@
 //! [`ContainerSpec::check`] and [`ExecSpec::check`] before anything is done.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -14,19 +15,23 @@ mod check;
 mod device;
 mod image;
 mod names;
+mod network;
 mod resources;
 #[cfg(test)]
 mod tests;
 mod user_namespace;
+mod volumes;
 
 pub use device::{DEVICES_MAX, Device, DeviceKind, DeviceRule};
 pub use image::{ImageRoot, LayeredRoot};
 pub use names::{
     DNS_OPTIONS_MAX, DNS_SEARCHES_MAX, DNS_SERVERS_MAX, HOST_ENTRIES_MAX, HostEntry, NameLookup,
 };
+pub use network::{Mac, Network, POD_LINK, PORTS_MAX, PortMapping, Protocol};
 pub use resources::{
     BLOCK_DEVICES_MAX, BlockDeviceLimit, BlockIo, HUGEPAGE_SIZES_MAX, HugepageLimit, Resources, UNLIMITED,
 };
+pub use volumes::VOLUMES_MAX;
 
 pub use user_namespace::{ID_MAPPINGS_MAX, IdMapping, IdMappings, UserNamespace};
 
@@ -89,17 +94,15 @@ pub struct SandboxSpec {
     /// Whether ids in its containers are ids of the host.
     #[serde(default)]
     pub user_namespace: UserNamespace,
-}
-
-/// The network of a pod.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Network {
-    /// A network namespace of its own, with a loopback interface.
-    #[default]
-    Private,
-    /// The host's.
-    Host,
+    /// Ports of the host that lead into it.
+    #[serde(default)]
+    pub ports: Vec<PortMapping>,
+    /// Addresses that it is to have, one of a family at most; the others are chosen.
+    #[serde(default)]
+    pub ips: Vec<IpAddr>,
+    /// The Ethernet address that it is to have.
+    #[serde(default)]
+    pub mac: Option<Mac>,
 }
 
 /// A pid namespace.
@@ -461,7 +464,7 @@ pub const RLIMIT_NAMES: [&str; 16] = [
 ];
 
 impl SandboxSpec {
-    /// A pod with a network namespace of its own and no limits.
+    /// A pod with the network that is usual in its runtime, and no limits.
     pub fn new(name: Name) -> Self {
         Self {
             name,
@@ -474,6 +477,9 @@ impl SandboxSpec {
             sysctls: BTreeMap::new(),
             names: NameLookup::default(),
             user_namespace: UserNamespace::default(),
+            ports: Vec::new(),
+            ips: Vec::new(),
+            mac: None,
         }
     }
 

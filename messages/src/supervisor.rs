@@ -6,21 +6,32 @@ use std::path::PathBuf;
 use actix::Message;
 use serde::{Deserialize, Serialize};
 
+use crate::adjustment::Adjustment;
 use crate::audit::{Inventory, Leak};
 use crate::error::Result;
 use crate::id::{ContainerId, ExecId, SandboxId};
+use crate::network::PodNetwork;
 use crate::process::{Exit, ProcessIdentity, Signal};
 use crate::record::{ContainerRecord, Paused, SandboxRecord, ShimRecord};
 use crate::router::TaskKey;
 use crate::spec::{ExecSpec, Resources, WindowSize};
 use crate::time::Timestamp;
 
-/// Start a shim for a pod and have it make the pod's namespaces and cgroup. When it fails, nothing is left.
+/// Start a shim for a pod, have it make the pod's namespaces and cgroup, and give the pod its network. When it fails, nothing is left.
 #[derive(Clone, Debug, Message)]
-#[rtype(result = "Result<ShimRecord>")]
+#[rtype(result = "Result<Launched>")]
 pub struct LaunchShim {
     /// The pod.
     pub record: SandboxRecord,
+}
+
+/// The answer to [`LaunchShim`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launched {
+    /// The shim.
+    pub shim: ShimRecord,
+    /// What the pod has of a network; none for one with the host's, or with a loopback alone.
+    pub network: Option<PodNetwork>,
 }
 
 /// Find the shim of a pod again and ask it for its tasks. Exits that it has not been told to forget arrive as
@@ -54,6 +65,8 @@ pub struct TaskState {
     pub process: Option<ProcessIdentity>,
     /// Where it is.
     pub status: TaskStatus,
+    /// What plugins have changed of it, where whoever asks does not know of its process yet.
+    pub adjustment: Option<Box<Adjustment>>,
 }
 
 /// Where a task is.
@@ -71,12 +84,21 @@ pub enum TaskStatus {
 
 /// Set up a container's PID 1.
 #[derive(Clone, Debug, Message)]
-#[rtype(result = "Result<ProcessIdentity>")]
+#[rtype(result = "Result<TaskMade>")]
 pub struct CreateTask {
     /// The container.
     pub record: ContainerRecord,
     /// Its pod.
     pub sandbox: SandboxRecord,
+}
+
+/// The answer to [`CreateTask`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskMade {
+    /// Its PID 1.
+    pub process: ProcessIdentity,
+    /// What plugins have changed of it, if anything.
+    pub adjustment: Option<Box<Adjustment>>,
 }
 
 /// Let PID 1 run; answered with the time at which it did.
@@ -154,9 +176,9 @@ pub struct FreezeTask {
     pub to: Paused,
 }
 
-/// Change the limits of a task.
+/// Change the limits of a task. The answer is the limits that it has then where plugins have changed them.
 #[derive(Clone, Debug, Message)]
-#[rtype(result = "Result<()>")]
+#[rtype(result = "Result<Option<Box<Resources>>>")]
 pub struct UpdateTask {
     /// The pod.
     pub sandbox: SandboxId,
@@ -166,6 +188,17 @@ pub struct UpdateTask {
     pub limits: Resources,
     /// Its limits so far, which it has again when one is refused.
     pub before: Resources,
+    /// Whether plugins are asked about it.
+    pub consult: Consult,
+}
+
+/// Whether plugins are asked about a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consult {
+    /// They are, and may change it.
+    Plugins,
+    /// It comes from one of them, or puts back what was before.
+    Nobody,
 }
 
 /// Change the size of a terminal.
@@ -233,6 +266,17 @@ pub enum TaskKnowledge {
 pub struct StopShim {
     /// The pod.
     pub sandbox: SandboxId,
+    /// What comes after it.
+    pub end: PodEnd,
+}
+
+/// How far a pod has come to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodEnd {
+    /// It is stopped, and stays listed.
+    Stopped,
+    /// It is about to be gone, or never came to be.
+    Removed,
 }
 
 /// What a container uses. What the machine's cgroups cannot tell is not there.
@@ -264,6 +308,15 @@ pub struct Stats {
     pub log_bytes_lost: u64,
 }
 
+/// What a container has on the disk beside what it is made of: what it changed, and the volumes of its image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskUsage {
+    /// Bytes on the disk.
+    pub bytes: u64,
+    /// Files and directories; several names of one file count once.
+    pub inodes: u64,
+}
+
 /// What a pod uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxStats {
@@ -281,6 +334,15 @@ pub struct SandboxStats {
 pub struct TakeInventory {
     /// The processes of which it is to be said whether they run.
     pub processes: Vec<ProcessIdentity>,
+}
+
+/// Give a pod that is ready again what it has lost of its network, and the namespace its name. What is as it is to be counts as
+/// success.
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "Result<()>")]
+pub struct RestoreNetwork {
+    /// The pod.
+    pub record: SandboxRecord,
 }
 
 /// Remove something that no record accounts for, by the same steps by which it would have been removed with its

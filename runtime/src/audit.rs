@@ -10,22 +10,32 @@
 //!            remedies, each once ─► all of it again: what is still there was not repaired
 //! ```
 //!
-//! Owns: looking twice, and having each remedy done by whoever would have done it in the first place: the supervisor
+//! Owns: looking twice, remembering what was found ([`known`]) and showing it to the journal and the metrics, and having each remedy done by whoever would have done it in the first place: the supervisor
 //! removes, the router takes a late fact. Never: touches the machine or a record itself.
 
 mod compare;
+mod known;
+mod rounds;
 
 use std::collections::HashSet;
-use std::time::{Duration, SystemTime};
+use std::sync::PoisonError;
+use std::time::{Duration, Instant, SystemTime};
 
 use futures::future::join_all;
 use mainstay_messages::audit::{Deviation, Finding, Remedy, Repair};
+use mainstay_messages::event::{Subject, What};
 use mainstay_messages::process::UnknownReason;
-use mainstay_messages::router::{ExitReceipt, ShimDied, TaskExited, TaskKey};
-use mainstay_messages::supervisor::{QueryTask, RemoveLeak, TakeInventory, TaskKnowledge, TaskStatus};
+use mainstay_messages::router::{ExitReceipt, Noted, ShimDied, TaskExited, TaskKey};
+use mainstay_messages::supervisor::{
+    QueryTask, RemoveLeak, RestoreNetwork, TakeInventory, TaskKnowledge, TaskStatus,
+};
 use mainstay_messages::{ContainerId, Error, Exit, Result, SandboxId, Timestamp};
+use mainstay_metrics::{Audited, FindingKind, Found, Running};
 
-use self::compare::{View, compare};
+use self::compare::{View, compare, running};
+pub(crate) use self::known::Known;
+pub use self::rounds::AUDIT_INTERVAL_DEFAULT_MS;
+pub(crate) use self::rounds::{UnderWay, audit_forever};
 use crate::system::System;
 
 /// Time for news that are on their way (a process has ended, and its shim has not said so yet) to arrive before the second
@@ -34,33 +44,85 @@ pub const AUDIT_SETTLE_MS: u64 = 2_000;
 /// Time for one remedy, in milliseconds.
 pub const REMEDY_MS: u64 = 60_000;
 
+/// What one look at the machine has shown.
+struct Look {
+    findings: Vec<Finding>,
+    containers: Running,
+    shims: Running,
+}
+
 impl System {
     /// See [`crate::Runtime::audit`].
     pub(crate) async fn audit(&self, repair: Repair) -> Result<Vec<Finding>> {
-        let mut findings = self.look_twice().await?;
-        if repair == Repair::Yes && !findings.is_empty() {
-            self.repair(&mut findings).await?;
+        let (_under_way, began) = (self.under_way.begin(), Instant::now());
+        let looked = self.look_and_repair(repair).await;
+        match looked {
+            Ok(mut look) => {
+                self.show(&mut look, began.elapsed());
+                Ok(look.findings)
+            }
+            Err(error) => {
+                self.metrics.audit_failed();
+                Err(error)
+            }
         }
-        Ok(findings)
     }
 
-    async fn look_twice(&self) -> Result<Vec<Finding>> {
+    async fn look_and_repair(&self, repair: Repair) -> Result<Look> {
+        let mut look = self.look_twice().await?;
+        if repair == Repair::Yes && !look.findings.is_empty() {
+            self.repair(&mut look.findings).await?;
+        }
+        Ok(look)
+    }
+
+    /// Tells the journal what is new, and the metrics what there is. What was repaired is neither.
+    fn show(&self, look: &mut Look, took: Duration) {
+        let now = Timestamp::from_system(SystemTime::now());
+        let (mut left, repaired): (Vec<_>, Vec<_>) =
+            look.findings.drain(..).partition(|finding| finding.outcome != Some(Ok(())));
+        let news = self.known.lock().unwrap_or_else(PoisonError::into_inner).take(&mut left, now);
+        for finding in news {
+            tracing::warn!(%finding.deviation, %finding.kind, finding.place, finding.reason, "an audit has found something");
+            self.router.do_send(noted(finding));
+        }
+        let age = |since: Timestamp| Duration::from_nanos(now.0.saturating_sub(since.0));
+        let found = |finding: &Finding| Found {
+            kind: FindingKind { deviation: finding.deviation.to_string(), thing: finding.kind.to_string() },
+            age: finding.since.map(age).unwrap_or_default(),
+        };
+        self.metrics.audited(&Audited {
+            at: now,
+            took,
+            found: left.iter().map(found).collect(),
+            containers: look.containers,
+            shims: look.shims,
+        });
+        left.extend(repaired);
+        left.sort_by(compare::order);
+        look.findings = left;
+    }
+
+    async fn look_twice(&self) -> Result<Look> {
         let first = self.look().await?;
-        if first.is_empty() {
+        if first.findings.is_empty() {
             return Ok(first);
         }
-        self.settle(&first).await;
+        self.settle(&first.findings).await;
         let mut second = self.look().await?;
-        second.retain(|finding| first.iter().any(|earlier| earlier.is_about_the_same(finding)));
+        let before = &first.findings;
+        second.findings.retain(|finding| before.iter().any(|earlier| earlier.is_about_the_same(finding)));
         Ok(second)
     }
 
-    async fn look(&self) -> Result<Vec<Finding>> {
+    async fn look(&self) -> Result<Look> {
         let before = View::of(&self.directory);
         let inventory = self.supervisor.send(TakeInventory { processes: before.processes() }).await;
         let inventory = inventory.map_err(closed)??;
         let after = View::of(&self.directory);
-        Ok(compare(&before, &inventory, &after, &self.directories))
+        let findings = compare(&before, &inventory, &after, &self.directories);
+        let (containers, shims) = running(&inventory, &after);
+        Ok(Look { findings, containers, shims })
     }
 
     /// Waits until the objects that seem to have lost something have moved on.
@@ -101,7 +163,7 @@ impl System {
             };
             finding.outcome = Some(outcome);
         }
-        let left = self.look_twice().await?;
+        let left = self.look_twice().await?.findings;
         for finding in findings.iter_mut().filter(|finding| finding.outcome == Some(Ok(()))) {
             if left.iter().any(|still| still.is_about_the_same(finding)) {
                 let what = format!("{} {}", finding.kind, finding.place);
@@ -120,6 +182,12 @@ impl System {
                 Remedy::SettleShimDeath { sandbox } => {
                     let reason = "an audit found it gone".to_owned();
                     self.router.send(ShimDied { sandbox, reason }).await.map_err(closed)
+                }
+                Remedy::RestoreNetwork { sandbox } => {
+                    // One that is gone meanwhile needs nothing.
+                    let Some(pod) = self.directory.sandbox(&sandbox) else { return Ok(()) };
+                    let restore = RestoreNetwork { record: pod.record.clone() };
+                    self.supervisor.send(restore).await.map_err(closed)?
                 }
                 Remedy::ByHand { .. } => Ok(()),
             }
@@ -152,6 +220,12 @@ impl System {
             ExitReceipt::Pending => Err(Error::unavailable(what, "it could not be written yet")),
         }
     }
+}
+
+fn noted(finding: Finding) -> Noted {
+    let Finding { deviation, kind, place, owner, reason, .. } = finding;
+    let subject = Subject { sandbox: owner.sandbox, container: owner.container, exec: None };
+    Noted { subject, what: What::AuditFound { deviation, kind, place, reason } }
 }
 
 fn closed(_: actix::MailboxError) -> Error {

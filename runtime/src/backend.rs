@@ -8,14 +8,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use mainstay_admin::{Backend, InputStream, ItemSink};
 use mainstay_messages::admin::{
-    ContainerStats, End, IfRunning, Input, Item, Object, OutputStream, Reference, Request, Response,
-    StreamRequest, VersionInfo,
+    ContainerStats, End, IfRunning, Input, Item, MetricsFormat, Object, OutputStream, Reference, Request,
+    Response, StreamRequest, VersionInfo,
 };
 use mainstay_messages::error::Kind;
 use mainstay_messages::id::ID_BYTES;
 use mainstay_messages::image::{ImageName, PullSpec};
 use mainstay_messages::record::ContainerPhase;
 use mainstay_messages::{ContainerId, Error, Result, SandboxId, Timestamp, container};
+use mainstay_metrics::Format;
 use tokio::sync::mpsc;
 
 use crate::events::{EventOptions, Journaled, Subject};
@@ -357,7 +358,11 @@ impl Backend for AdminBackend {
                 runtime.wait(&self.container(&container)?).await.map(Response::Exited)
             }
             Request::Stats { container } => self.stats(container.as_ref()).await,
+            Request::DiskUsage { container } => {
+                runtime.disk_usage(&self.container(&container)?).await.map(Response::DiskUsage)
+            }
             Request::Explain { object } => self.explain(&object).await,
+            Request::WhoHad { name } => runtime.who_had(&name.0).await.map(Response::Bearers),
             Request::ReopenLog { container } => {
                 runtime.reopen_log(&self.container(&container)?).await.map(done)
             }
@@ -373,6 +378,13 @@ impl Backend for AdminBackend {
             Request::UpdateContainer { container, change } => {
                 runtime.update_container(&self.container(&container)?, *change).await.map(done)
             }
+            Request::Metrics { format } => {
+                let format = match format {
+                    MetricsFormat::Prometheus => Format::Prometheus,
+                    MetricsFormat::OpenMetrics => Format::OpenMetrics,
+                };
+                Ok(Response::Metrics(runtime.metrics(format)))
+            }
             Request::Audit { repair } => runtime.audit(repair).await.map(Response::Findings),
             Request::KillExec { container, exec, signal } => {
                 runtime.kill_exec(&self.container(&container)?, &exec, signal).await.map(done)
@@ -383,6 +395,10 @@ impl Backend for AdminBackend {
             }
             Request::RemoveImage { image } => runtime.remove_image(&image).await.map(Response::ImageRemoved),
             Request::CollectImages => runtime.collect_images().await.map(Response::ImagesCollected),
+            Request::ListPlugins => runtime.plugins().await.map(Response::Plugins),
+            Request::RestartPlugin { plugin } => {
+                runtime.restart_plugin(&plugin).await.map(|()| Response::Done)
+            }
             Request::VerifyImages { image } => {
                 runtime.verify_images(image.as_ref()).await.map(Response::ImagesVerified)
             }

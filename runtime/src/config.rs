@@ -1,17 +1,26 @@
 //! The configuration: its keys, its defaults, and what is said when a file is wrong. It never touches the
 //! machine; whether directories can be made is found out when the runtime starts.
 
+mod audit;
 mod images;
+mod network;
+mod nri;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use mainstay_admin::Limits;
+use mainstay_metrics::MetricsSettings;
+use mainstay_supervisor::nri::NriSettings;
 use mainstay_supervisor::{Timeouts, UserNamespaces};
 use serde::{Deserialize, Serialize};
 use thiserror::Error as ThisError;
+
+pub use audit::AuditSettings;
+pub use network::{CNI_PLUGIN_TIMEOUT_DEFAULT_MS, Masquerading, NetworkSettings};
 
 pub use images::{GC_INTERVAL_DEFAULT_MS, IMAGES_DIRECTORY, ImageSettings, PULL_FLOOR_WINDOW_DEFAULT_MS};
 
@@ -49,6 +58,14 @@ pub struct Config {
     pub store: StoreLimits,
     /// Where images are, how they are pulled, and what is taken of them.
     pub images: ImageSettings,
+    /// The audit in the background.
+    pub audit: AuditSettings,
+    /// Where a daemon serves its metrics.
+    pub metrics: MetricsSettings,
+    /// Plugins that watch and change pods and containers.
+    pub nri: NriSettings,
+    /// Which networks pods can have.
+    pub network: NetworkSettings,
     /// Limits of the admin RPC.
     pub admin: Limits,
 }
@@ -59,6 +76,9 @@ pub struct Config {
 pub struct StoreLimits {
     /// Entries that the journal keeps: [`mainstay_store::EVENTS_KEPT_MAX`].
     pub events_kept_max: u64,
+    /// Bytes of the database above which the oldest entries of the journal go, but for the newest
+    /// [`mainstay_store::EVENTS_KEPT_MIN`]: [`mainstay_store::BYTES_MAX`].
+    pub bytes_max: u64,
     /// Commits that may wait for the writer: [`mainstay_store::COMMIT_QUEUE_MAX`].
     pub commit_queue_max: usize,
     /// Reads that may wait for the reader: [`mainstay_store::READ_QUEUE_MAX`].
@@ -140,7 +160,7 @@ pub enum ConfigError {
         /// Its value.
         value: String,
         /// What would be right.
-        expected: &'static str,
+        expected: Cow<'static, str>,
     },
 }
 
@@ -148,6 +168,7 @@ impl Default for StoreLimits {
     fn default() -> Self {
         Self {
             events_kept_max: mainstay_store::EVENTS_KEPT_MAX,
+            bytes_max: mainstay_store::BYTES_MAX,
             commit_queue_max: mainstay_store::COMMIT_QUEUE_MAX,
             read_queue_max: mainstay_store::READ_QUEUE_MAX,
             busy_timeout_ms: mainstay_store::BUSY_TIMEOUT_DEFAULT_MS,
@@ -169,6 +190,10 @@ impl Default for Config {
             timeouts: Timeouts::default(),
             store: StoreLimits::default(),
             images: ImageSettings::default(),
+            audit: AuditSettings::default(),
+            metrics: MetricsSettings::default(),
+            nri: NriSettings::default(),
+            network: NetworkSettings::default(),
             admin: Limits::default(),
         }
     }
@@ -177,11 +202,21 @@ impl Default for Config {
 impl Config {
     /// A configuration whose directories and cgroup all lie below one name, for a runtime beside others.
     pub fn beside(base: &Path, cgroup_parent: impl Into<String>) -> Self {
+        let state_dir = base.join("state");
         Self {
             root_dir: base.join("root"),
-            state_dir: base.join("state"),
+            network: NetworkSettings::beside(&state_dir),
+            state_dir,
             admin_socket: base.join("state/admin.sock"),
             cgroup_parent: cgroup_parent.into(),
+            // The usual places are those of the daemon.
+            nri: NriSettings {
+                enable: false,
+                socket: base.join("state/nri.sock"),
+                plugin_dir: base.join("nri/plugins"),
+                plugin_config_dir: base.join("nri/conf.d"),
+                ..NriSettings::default()
+            },
             ..Self::default()
         }
     }
@@ -214,28 +249,35 @@ impl Config {
             ("shim_program", self.shim_program.as_ref()),
         ];
         let absolute = absolute.into_iter().filter_map(|(field, value)| Some((field, value?)));
-        for (field, value) in absolute.chain(self.images.paths()) {
+        let absolute = absolute.chain(self.images.paths()).chain(nri::paths(&self.nri));
+        for (field, value) in absolute.chain(self.network.paths()) {
             if !value.is_absolute() {
                 return Err(ConfigError::Value {
                     path: path.into(),
                     field: field.to_owned(),
                     value: value.display().to_string(),
-                    expected: "an absolute path",
+                    expected: "an absolute path".into(),
                 });
             }
         }
         match self.zero_limit() {
-            None => self.check_user_namespaces(path),
+            None => self.check_sections(path),
             Some(field) => {
-                let (value, expected) = ("0".to_owned(), "a number above 0");
+                let (value, expected) = ("0".to_owned(), "a number above 0".into());
                 Err(ConfigError::Value { path: path.into(), field, value, expected })
             }
         }
     }
 
-    fn check_user_namespaces(&self, path: &Path) -> Result<(), ConfigError> {
-        let Some((key, value, expected)) = self.user_namespaces.fault() else { return Ok(()) };
-        let (field, value) = (format!("user_namespaces.{key}"), value.to_string());
+    fn check_sections(&self, path: &Path) -> Result<(), ConfigError> {
+        let ids = self.user_namespaces.fault();
+        let ids = ids.map(|(key, value, expected)| ("user_namespaces", key, value.to_string(), expected));
+        let metrics = || self.metrics.fault().map(|(key, value, expected)| ("metrics", key, value, expected));
+        let fault = ids
+            .or_else(metrics)
+            .map(|(section, key, value, expected)| (format!("{section}.{key}"), value, Cow::from(expected)));
+        let network = || self.network.fault().map(|(field, value, expected)| (field, value, expected.into()));
+        let Some((field, value, expected)) = fault.or_else(network) else { return Ok(()) };
         Err(ConfigError::Value { path: path.into(), field, value, expected })
     }
 
@@ -246,7 +288,11 @@ impl Config {
         let mut limits =
             sections.flat_map(|(section, table)| table.iter().map(move |(key, value)| (section, key, value)));
         let (section, key, _) = limits.find(|(section, key, value)| {
-            let off = *section == "images" && images::ZERO_IS_OFF.contains(&key.as_str());
+            let off = match section.as_str() {
+                "images" => images::ZERO_IS_OFF.contains(&key.as_str()),
+                "audit" => key.as_str() == "interval_ms",
+                _ => false,
+            };
             value.as_integer() == Some(0) && !off
         })?;
         Some(format!("{section}.{key}"))
@@ -263,6 +309,10 @@ impl Config {
             timeouts,
             store,
             images,
+            audit,
+            metrics,
+            nri,
+            network,
             admin,
             ..
         } = Self::default();
@@ -295,13 +345,28 @@ impl Config {
              oom_score_adj = \"clamp\"\n\
              \n\
              # Which ids of the host are given to pods with a user namespace (`--userns auto`): so many from the\n\
-             # first on, and how many of them each pod gets. Nothing else on the machine may use them, nor another\n\
-             # runtime that is beside this one.\n\
+             # first on, and how many of them each pod gets. Nothing else on the machine may use them. Another runtime\n\
+             # beside this one should have ids of its own; ranges in which its processes run are passed over.\n\
              [user_namespaces]\n{}\n\
              # How long the supervisor waits for shims and for the machine, in milliseconds.\n\
              [timeouts]\n{}\n\
-             # Limits of the store: entries that the journal keeps, and requests that may wait.\n\
+             # Limits of the store. The journal keeps so many entries, and fewer when the database would take\n\
+             # more bytes (records included; the newest 4,096 entries stay in any case). Then requests that may wait.\n\
              [store]\n{}\n\
+             {}\n\
+             # How often the machine is compared with the records in the background, in milliseconds (0: never). What\n\
+             # is found is in the metrics and in the journal; nothing is repaired but by `mainstay audit --repair`.\n\
+             [audit]\n{}\n\
+             # Metrics in the format of Prometheus, under /metrics.\n\
+             [metrics]\n\
+             # A unix socket, mode 0600: metrics.sock beside admin_socket when not given, none when \"\".\n\
+             # socket = \"/run/mainstay/metrics.sock\"\n\
+             # A loopback address for scrapers that know no unix sockets; everybody on the machine may read there. None\n\
+             # when not given.\n\
+             # listen = \"127.0.0.1:9479\"\n\
+             # How many scrapers at once, and the time that one has, in milliseconds.\n\
+             {}\n\
+             {}\n\
              {}\n\
              # Limits of the admin RPC, for each connection but for the first.\n\
              [admin]\n{}",
@@ -309,6 +374,10 @@ impl Config {
             section(&timeouts),
             section(&store),
             images.text(),
+            section(&audit),
+            section(&metrics),
+            nri::text(&nri),
+            network.text(),
             section(&admin),
         )
     }
@@ -391,7 +460,13 @@ mod tests {
             docker_config: Some("/x".into()),
             ..ImageSettings::default()
         };
-        let all = Config { shim_program: Some("/x".into()), images, ..Config::default() }.to_string();
+        let metrics = MetricsSettings {
+            socket: Some("/x".into()),
+            listen: Some(([127, 0, 0, 1], 1).into()),
+            ..MetricsSettings::default()
+        };
+        let all =
+            Config { shim_program: Some("/x".into()), images, metrics, ..Config::default() }.to_string();
         for key in all.lines().filter_map(|line| line.split_once(" = ")).map(|(key, _)| key) {
             assert!(text.contains(&format!("{key} = ")), "{key} is missing in the commented default");
         }
@@ -416,6 +491,39 @@ mod tests {
     #[case(
         "[images]\ndirectory = \"x\"",
         "c.toml: images.directory: \"x\" is not valid; expected an absolute path"
+    )]
+    #[case(
+        "[metrics]\nconnections_max = 0",
+        "c.toml: metrics.connections_max: \"0\" is not valid; expected a number above 0"
+    )]
+    #[case(
+        "[metrics]\nsocket = \"x\"",
+        "c.toml: metrics.socket: \"x\" is not valid; expected an absolute path, or \"\" for none"
+    )]
+    #[case("[nri]\nsocket = \"x\"", "c.toml: nri.socket: \"x\" is not valid; expected an absolute path")]
+    #[case(
+        "[nri]\nstrikes_max = 0",
+        "c.toml: nri.strikes_max: \"0\" is not valid; expected a number above 0"
+    )]
+    #[case(
+        "[nri]\nrequired = [\"policy\"]",
+        "c.toml, line 2: required: the plugin \"policy\" is not valid; expected two digits, '-' and a name"
+    )]
+    #[case(
+        "[network]\nipv4 = \"10.89.0.1/16\"",
+        "c.toml: network.ipv4: \"10.89.0.1/16\" is not valid; expected the first address of the range: 10.89.0.0/16"
+    )]
+    #[case(
+        "[network]\nipv4 = \"none\"",
+        "c.toml: network.ipv4: \"none\" is not valid; expected a range here or as network.ipv6"
+    )]
+    #[case(
+        "[network]\ndefault = \"default\"",
+        "c.toml: network.default: \"default\" is not valid; expected builtin, cni, none or host"
+    )]
+    #[case(
+        "[network]\ncni_cache_dir = \"x\"",
+        "c.toml: network.cni_cache_dir: \"x\" is not valid; expected an absolute path"
     )]
     #[case("root_dir = \"x\"", "c.toml: root_dir: \"x\" is not valid; expected an absolute path")]
     #[case(

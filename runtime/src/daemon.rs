@@ -11,7 +11,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::backend::AdminBackend;
-use crate::config::{Config, ImageSettings, ShimLifetime};
+use crate::config::{AuditSettings, Config, ImageSettings, ShimLifetime};
+use crate::metrics;
 use crate::runtime::{Runtime, Shutdown};
 
 /// Serves until `shutdown` is ready, then leaves the containers running (or, with
@@ -25,8 +26,10 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send + 'st
     let socket = config.admin_socket.clone();
     let runtime = Runtime::start(config).await?;
     let (pods, containers) = (runtime.sandboxes().len(), runtime.containers().len());
+    let endpoint = metrics::serve(runtime.config(), &runtime.system().metrics).await;
     tracing::info!(socket = %socket.display(), pods, containers, "ready");
     let outcome = server.serve(Arc::new(AdminBackend::new(runtime.clone())), shutdown).await;
+    drop(endpoint);
     tracing::info!(containers = ?fate, "ending");
     runtime.close(fate).await?;
     outcome.map_err(|e| Error::unavailable("admin socket", chain(&e)))
@@ -55,8 +58,14 @@ pub struct PrivateDaemon {
 /// Images outlive it: they are in the directory that `images` names, which it shares with other private daemons, and opens
 /// only while it is at work on them.
 pub async fn private(directory: &Path, cgroup_parent: &str, images: ImageSettings) -> Result<PrivateDaemon> {
-    let config =
-        Config { shims: ShimLifetime::WithRuntime, images, ..Config::beside(directory, cgroup_parent) };
+    // It is over before a leak could grow old.
+    let audit = AuditSettings { interval_ms: 0 };
+    let config = Config {
+        shims: ShimLifetime::WithRuntime,
+        images,
+        audit,
+        ..Config::beside(directory, cgroup_parent)
+    };
     let socket = config.admin_socket.clone();
     let runtime = Runtime::start_private(config, directory.to_path_buf()).await?;
     let server = match bind(runtime.config()) {

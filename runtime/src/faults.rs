@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use mainstay_actors::ports::{EventPage, EventQuery, Loaded, Store};
+use mainstay_messages::event::Bearer;
 use mainstay_messages::journal::{Change, Commit, Committed};
 use mainstay_messages::record::{ContainerPhase, ContainerRecord, SandboxPhase, SandboxRecord};
-use mainstay_messages::{ContainerId, Result, SandboxId};
+use mainstay_messages::{ContainerId, Name, Result, SandboxId};
 pub use mainstay_supervisor::faults::{FAULTS_DIRECTORY, HELD, Moment, shim_points};
 use mainstay_supervisor::faults::{is_set, reach};
 
@@ -95,5 +96,9 @@ impl Store for StruckStore {
 
     fn events(&self, query: EventQuery) -> BoxFuture<'static, Result<EventPage>> {
         self.store.events(query)
+    }
+
+    fn bearers(&self, name: &Name) -> BoxFuture<'static, Result<Vec<Bearer>>> {
+        self.store.bearers(name)
     }
 }

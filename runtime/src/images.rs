@@ -35,7 +35,7 @@ use tokio::sync::mpsc;
 pub use archive::{Export, Import};
 pub(crate) use archive::{PIECE_BYTES_MAX, Piece};
 pub(crate) use node::{NodeImages, Records};
-pub use store::IMAGES_WAIT_MS;
+pub use store::{IMAGES_KEPT_WAIT_MS, IMAGES_WAIT_MS};
 pub(crate) use store::{ImageStore, Keep, Opening, Source};
 
 use crate::closing::Closed;

@@ -20,6 +20,7 @@
 //! | take images from an archive, or write one | [`Runtime::import_images`], [`Runtime::export_images`] |
 //! | remove, check and tidy up images | [`Runtime::remove_image`], [`Runtime::verify_images`], [`Runtime::collect_images`] |
 //! | find what was left behind | [`Runtime::audit`] |
+//! | measure | [`Runtime::metrics`] |
 //! | look | [`Runtime::sandboxes`], [`Runtime::containers`], [`Runtime::container`], [`Runtime::stats`] |
 //! | serve the `mainstay` command | [`daemon::run`] |
 //!
@@ -40,6 +41,8 @@
 //! | [`events`] | the journal as a stream |
 //! | [`logs`] | logs as a stream |
 //! | `audit` | the machine beside the records |
+//! | `metrics` | what is counted, and where it is served |
+//! | `networks` | the networks of pods, behind the supervisor's port |
 //! | `lost` | records that the store has lost |
 //! | [`daemon`], [`backend`] | the admin RPC in front of a runtime |
 //! | `system` | the wiring |
@@ -49,6 +52,7 @@ pub mod backend;
 mod closing;
 pub mod config;
 pub mod daemon;
+mod disk_usage;
 pub mod events;
 #[cfg(feature = "faults")]
 pub mod faults;
@@ -58,12 +62,19 @@ pub mod runtime;
 pub mod session;
 
 mod lost;
+mod metrics;
+mod networks;
+mod plugins;
 mod system;
 
-pub use audit::{AUDIT_SETTLE_MS, REMEDY_MS};
+pub use audit::{AUDIT_INTERVAL_DEFAULT_MS, AUDIT_SETTLE_MS, REMEDY_MS};
 #[doc(inline)]
-pub use config::{Config, ConfigError, ImageSettings, OomScorePolicy, ShimLifetime, StoreLimits};
+pub use config::{
+    AuditSettings, Config, ConfigError, ImageSettings, Masquerading, NetworkSettings, OomScorePolicy,
+    ShimLifetime, StoreLimits,
+};
 #[doc(inline)]
+pub use disk_usage::DISK_USAGE_MS;
 pub use events::{EventOptions, EventStream, Journaled, Subject};
 #[doc(inline)]
 pub use images::{Export, ImagePull, Import};
@@ -74,11 +85,13 @@ pub use mainstay_messages::admin::{Attached, Follow, LineEnd, LogRecord, OnLag, 
 pub use mainstay_messages::audit::{Deviation, Finding, Leak, Owner, Remedy, Repair, ThingKind};
 pub use mainstay_messages::container::IfRunning;
 pub use mainstay_messages::error::Kind;
-pub use mainstay_messages::event::{Event, Seq, Subject as EventSubject, What};
+pub use mainstay_messages::event::{Event, HookCall, HookOutcome, Seq, Subject as EventSubject, What};
 pub use mainstay_messages::image::{
     Collected, Credentials, Damage, Image, ImageId, ImageName, ImageRun, LayerSize, PullActivity, PullPolicy,
     PullProgress, PullSpec, Removed,
 };
+pub use mainstay_messages::network::{NetworkDns, PodAddress, PodNetwork};
+pub use mainstay_messages::plugin::{PluginFail, PluginNeed, PluginState, PluginStatus};
 pub use mainstay_messages::process::OomVerdict;
 pub use mainstay_messages::record::{
     Activity, ContainerPhase, ContainerRecord, ContainerSnapshot, ExecPhase, ExecSnapshot, Paused,
@@ -86,15 +99,20 @@ pub use mainstay_messages::record::{
 };
 pub use mainstay_messages::spec::{
     Access, BlockDeviceLimit, BlockIo, ContainerPid, Device, DeviceKind, DeviceRule, HostEntry,
-    HugepageLimit, IdMapping, IdMappings, ImageRoot, LayeredRoot, Mount, MountSource, NameLookup, Network,
-    NewPrivileges, Owners, PidMode, Privilege, ProcessSpec, Propagation, Resources, Rlimit, Rootfs, Seccomp,
-    Security, Stdin, SupplementaryGroups, Terminal, UNLIMITED, UserNamespace, WindowSize,
+    HugepageLimit, IdMapping, IdMappings, ImageRoot, LayeredRoot, Mac, Mount, MountSource, NameLookup,
+    Network, NewPrivileges, Owners, PidMode, PortMapping, Privilege, ProcessSpec, Propagation, Protocol,
+    Resources, Rlimit, Rootfs, Seccomp, Security, Stdin, SupplementaryGroups, Terminal, UNLIMITED,
+    UserNamespace, WindowSize,
 };
-pub use mainstay_messages::supervisor::{SandboxStats, Stats};
+pub use mainstay_messages::supervisor::{DiskUsage, SandboxStats, Stats};
 pub use mainstay_messages::{
     ContainerId, ContainerSpec, Error, ExecId, ExecSpec, Exit, ExitStatus, Name, ProcessIdentity, Result,
     SandboxId, SandboxSpec, Signal, Timestamp, UnknownReason,
 };
+pub use mainstay_metrics::{Format as MetricsFormat, MetricsSettings, exposition};
+pub use mainstay_supervisor::nri::NriSettings;
+pub use mainstay_supervisor::nri::policy::FailPolicy;
+pub use mainstay_supervisor::nri::settings::PluginSettings;
 pub use mainstay_supervisor::{Timeouts, UserNamespaces};
 #[doc(inline)]
 pub use runtime::{Runtime, Shutdown, StopOptions};

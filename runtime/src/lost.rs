@@ -2,7 +2,7 @@
 //!
 //! A store that cannot be read is set aside and begins empty, one may be missing or older than what runs, and single rows
 //! may be damaged. The directories of pods hold the records that they were made by, so that what runs is adopted all the
-//! same (P5). Owns: putting these records into the store before the actors begin, and saying so. Never: touches a pod.
+//! same (P5); what they have of networks, the networks know. Owns: putting these records into the store before the actors begin, and saying so. Never: touches a pod.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -16,18 +16,32 @@ use mainstay_messages::journal::{Change, Commit};
 use mainstay_supervisor::paths::Directories;
 use mainstay_supervisor::rebuilt::{Known, Rebuilt, rebuild};
 
+use crate::networks::Networks;
+
+/// Where what is lost is known beside the store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Places<'a> {
+    /// What pods and containers were asked for.
+    pub(crate) directories: &'a Directories,
+    /// What pods have of networks.
+    pub(crate) networks: &'a Networks,
+}
+
 /// Adds to what the store holds what the directories of pods know beside it, here and in the store.
 pub(crate) async fn bring_back(
     store: &dyn Store,
     loaded: &mut Loaded,
-    directories: &Directories,
+    places: Places<'_>,
     set_aside: Option<&Path>,
 ) {
     let known = Known {
         sandboxes: loaded.sandboxes.iter().map(|record| record.id.clone()).collect(),
         containers: loaded.containers.iter().map(|record| record.id.clone()).collect(),
     };
-    let rebuilt = rebuild(directories, &known);
+    let mut rebuilt = rebuild(places.directories, &known);
+    for record in &mut rebuilt.sandboxes {
+        record.network = places.networks.attached(&record.id);
+    }
     for directory in &rebuilt.unreadable {
         tracing::error!(directory = %directory.display(), "no record names it and it holds none: see `mainstay audit`");
     }

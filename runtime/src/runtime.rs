@@ -9,6 +9,7 @@ use std::time::Duration;
 use actix::dev::ToEnvelope;
 use actix::{Actor, Addr, Handler, Message};
 use mainstay_actors::Directory;
+pub use mainstay_actors::ports::BEARERS_MAX;
 use mainstay_actors::ports::{EventFilter, EventQuery};
 use mainstay_actors::router::{Routed, Router};
 use mainstay_messages::admin::{Attached, Follow, OnLag};
@@ -18,15 +19,17 @@ use mainstay_messages::container::{
     ResizeTerminal, ResumeContainer, StartContainer, StartExec, StopContainer, UpdateContainer,
 };
 use mainstay_messages::error::Kind;
-use mainstay_messages::event::{Event, Seq};
+use mainstay_messages::event::{Bearer, Event, Seq};
+use mainstay_messages::plugin::PluginStatus;
 use mainstay_messages::record::{ContainerSnapshot, ExecSnapshot, SandboxSnapshot};
 use mainstay_messages::router::{CreateContainer, RunSandbox};
 use mainstay_messages::sandbox::{MeasureSandbox, RemoveSandbox, StopSandbox};
-use mainstay_messages::spec::{Resources, Stdin, WindowSize};
-use mainstay_messages::supervisor::{SandboxStats, Stats};
+use mainstay_messages::spec::{Network, Resources, Stdin, WindowSize};
+use mainstay_messages::supervisor::{Consult, SandboxStats, Stats};
 use mainstay_messages::{
     ContainerId, ContainerSpec, Error, ExecId, ExecSpec, Exit, Result, SandboxId, SandboxSpec, Signal,
 };
+use mainstay_metrics::Format;
 
 use crate::closing::{Closed, closed};
 use crate::config::Config;
@@ -73,12 +76,12 @@ impl Runtime {
     /// A sentence about the first thing that is in the way: a directory, the store, the machine's cgroups, a
     /// missing right.
     pub async fn start(config: Config) -> Result<Self> {
-        Ok(Self { system: Arc::new(System::start(config, None).await?) })
+        Ok(Self { system: System::start(config, None).await? })
     }
 
     /// One whose `directory`, with all of its others in it, is removed when this process is killed.
     pub(crate) async fn start_private(config: Config, directory: PathBuf) -> Result<Self> {
-        Ok(Self { system: Arc::new(System::start(config, Some(directory)).await?) })
+        Ok(Self { system: System::start(config, Some(directory)).await? })
     }
 
     /// The configuration that it was started with.
@@ -112,7 +115,10 @@ impl Runtime {
     /// # Errors
     /// [`Error::InvalidArgument`], [`Error::NameTaken`], [`Error::InProgress`], or what went wrong; then nothing
     /// of it is left, or it is listed as not ready until that is so.
-    pub async fn run_sandbox(&self, spec: SandboxSpec) -> Result<SandboxId> {
+    pub async fn run_sandbox(&self, mut spec: SandboxSpec) -> Result<SandboxId> {
+        if spec.network == Network::Default {
+            spec.network = self.config().network.default;
+        }
         spec.check()?;
         self.send(RunSandbox { spec }).await
     }
@@ -202,7 +208,7 @@ impl Runtime {
     /// [`Error::InvalidArgument`], [`Error::WrongPhase`] when it does not run, [`Error::Unsupported`] for a limit that
     /// the machine does not have.
     pub async fn update_container(&self, container: &ContainerId, change: Resources) -> Result<()> {
-        self.route(UpdateContainer { container: container.clone(), change }).await
+        self.route(UpdateContainer { container: container.clone(), change, consult: Consult::Plugins }).await
     }
 
     /// Removes a container with its files. One that is unknown counts as success.
@@ -429,6 +435,24 @@ impl Runtime {
         Ok(life)
     }
 
+    /// Those who have or had a name, the newest first, at most [`BEARERS_MAX`]; also those that are gone, as long as something
+    /// of them is kept. `POD/NAME` means the containers of that name in pods that have or had the other.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for what cannot be a name; those of the store.
+    pub async fn who_had(&self, name: &str) -> Result<Vec<Bearer>> {
+        let log = &self.system.event_log;
+        let Some((pod, name)) = name.split_once('/') else { return log.bearers(&name.parse()?).await };
+        let pods = log.bearers(&pod.parse()?).await?;
+        let mut bearers = log.bearers(&name.parse()?).await?;
+        bearers.retain(|bearer| {
+            let mainstay_messages::event::Subject { sandbox, container, .. } = &bearer.subject;
+            let of_pod = |pod: &Bearer| pod.subject.container.is_none() && pod.subject.sandbox == *sandbox;
+            container.is_some() && pods.iter().any(of_pod)
+        });
+        Ok(bearers)
+    }
+
     /// Compares what the kernel and the directories have with what is believed, below this runtime's own directories and
     /// cgroup alone: leaks that no record accounts for, and ghosts that a record counts on. With [`Repair::Yes`] they are
     /// cleaned up, and each finding says what came of that. Nothing that is being made or removed is a finding.
@@ -437,6 +461,29 @@ impl Runtime {
     /// Of looking at the machine.
     pub async fn audit(&self, repair: Repair) -> Result<Vec<Finding>> {
         self.system.audit(repair).await
+    }
+
+    /// What the runtime counts, as a scraper gets it: [`mainstay_metrics::exposition`] reads it. All of it begins at 0
+    /// with this process.
+    pub fn metrics(&self, format: Format) -> String {
+        self.system.metrics.text(format)
+    }
+
+    /// The plugins that are connected, in the order in which they are called, and those that are required and are not.
+    ///
+    /// # Errors
+    /// When the runtime ends.
+    pub async fn plugins(&self) -> Result<Vec<PluginStatus>> {
+        self.system.plugins().await
+    }
+
+    /// Ends the connection of a plugin, by its name with its index, as in `10-logger`. One that the runtime has started is
+    /// started again; another one may come again by itself, and is told of all there is then.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub async fn restart_plugin(&self, plugin: &str) -> Result<()> {
+        self.system.restart_plugin(plugin).await
     }
 
     /// What the runtime counts, by name.

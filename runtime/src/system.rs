@@ -13,7 +13,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use actix::{Actor, Addr};
 use mainstay_actors::image::Pulls;
@@ -22,18 +22,24 @@ use mainstay_actors::{Core, Counters, Directory, EventLog, HowDown, Parts, Recov
 use mainstay_messages::error::chain;
 use mainstay_messages::id::ID_BYTES;
 use mainstay_messages::{Error, Result, Timestamp};
+use mainstay_metrics::Metrics;
 use mainstay_store::{Options, SqliteStore};
+use mainstay_supervisor::nri::Nri;
 use mainstay_supervisor::paths::Directories;
 use mainstay_supervisor::{
-    Claim, Lifetime, OomScorePolicy, Program, ShimSupervisor, SupervisorSettings, identity,
+    Claim, Lifetime, OomScorePolicy, PodNetworks, Program, ShimSupervisor, SupervisorSettings, identity,
 };
 use rustix::rand::GetRandomFlags;
 use tokio::sync::oneshot;
 
+use crate::audit::{Known, UnderWay, audit_forever};
 use crate::closing::{Closed, Closing};
 use crate::config::{self, Config, ShimLifetime};
 use crate::images::{ImageStore, Keep, NodeImages, Opening, Records, Source};
 use crate::lost;
+use crate::metrics::{Published, count_forever};
+use crate::networks::Networks;
+use crate::plugins::Plugins;
 
 /// The file of the store in the root directory.
 pub const STORE_FILE: &str = "store.db";
@@ -45,9 +51,14 @@ pub(crate) struct System {
     pub(crate) event_log: EventLog,
     pub(crate) router: Addr<Router>,
     pub(crate) supervisor: Addr<ShimSupervisor>,
+    pub(crate) nri: Option<Nri>,
     pub(crate) directories: Directories,
     pub(crate) images: Arc<NodeImages>,
     pub(crate) pulls: Pulls,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) known: Mutex<Known>,
+    pub(crate) under_way: UnderWay,
+    pub(crate) networks: Arc<Networks>,
     counters: Arc<Counters>,
     store: Arc<SqliteStore>,
     actors: Mutex<Option<Actors>>,
@@ -65,14 +76,17 @@ struct Ready {
     core: Core,
     images: Arc<NodeImages>,
     pulls: Pulls,
+    metrics: Arc<Metrics>,
     supervisor: Addr<ShimSupervisor>,
+    nri: Option<Nri>,
+    networks: Arc<Networks>,
     store: Arc<SqliteStore>,
     system: actix::System,
 }
 
 impl System {
     /// See [`crate::Runtime::start`]. `throw_away` goes with everything else when this process is killed.
-    pub(crate) async fn start(config: Config, throw_away: Option<PathBuf>) -> Result<Self> {
+    pub(crate) async fn start(config: Config, throw_away: Option<PathBuf>) -> Result<Arc<Self>> {
         let settings = SupervisorSettings { throw_away, ..settings(&config) };
         let parts = config.clone();
         let directories = settings.directories();
@@ -82,23 +96,35 @@ impl System {
             .spawn(move || run_actors(settings, &parts, sender))
             .map_err(|error| Error::unavailable("a thread for the actors", error))?;
         let stopped = |_| Error::internal("the actors", "their thread ended before it was ready");
-        let Ready { core, images, pulls, supervisor, store, system } = ready.await.map_err(stopped)??;
+        let Ready { core, images, pulls, metrics, supervisor, nri, networks, store, system } =
+            ready.await.map_err(stopped)??;
         let Core { router, events, directory, counters, .. } = core;
+        let arbiter = system.arbiter().clone();
         let actors = Mutex::new(Some(Actors { system, thread }));
-        Ok(Self {
+        let interval_ms = config.audit.interval_ms;
+        let system = Arc::new(Self {
             config,
             directory,
             event_log: events,
             router,
             supervisor,
+            nri,
             directories,
             images,
             pulls,
+            metrics,
+            known: Mutex::default(),
+            under_way: UnderWay::default(),
+            networks,
             counters,
             store,
             actors,
             closing: Closing::new(),
-        })
+        });
+        if interval_ms > 0 {
+            arbiter.spawn(audit_forever(Arc::downgrade(&system), Duration::from_millis(interval_ms)));
+        }
+        Ok(system)
     }
 
     /// Hears of the end of this system.
@@ -112,9 +138,10 @@ impl System {
         let actors = self.actors.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(Actors { system, thread }) = actors else { return Ok(()) };
         system.stop();
-        let store = Arc::clone(&self.store);
+        let (store, networks) = (Arc::clone(&self.store), Arc::clone(&self.networks));
         let joined = tokio::task::spawn_blocking(move || {
             let joined = thread.join();
+            networks.close();
             store.close();
             joined
         });
@@ -177,6 +204,7 @@ fn settings(config: &Config) -> SupervisorSettings {
         config::OomScorePolicy::Clamp => OomScorePolicy::Clamp,
         config::OomScorePolicy::Refuse => OomScorePolicy::Refuse,
     };
+    settings.netns_dir.clone_from(&config.network.netns_dir);
     settings.user_namespaces = config.user_namespaces;
     settings.timeouts = config.timeouts.clone();
     settings
@@ -214,6 +242,7 @@ async fn start_actors(settings: SupervisorSettings, config: &Config) -> Result<R
         commit_queue_max: limits.commit_queue_max,
         read_queue_max: limits.read_queue_max,
         events_kept_max: limits.events_kept_max,
+        bytes_max: limits.bytes_max,
         busy_timeout_ms: limits.busy_timeout_ms,
     };
     let opened =
@@ -226,19 +255,35 @@ async fn start_actors(settings: SupervisorSettings, config: &Config) -> Result<R
     let how = how_down(&loaded, &boot_id);
     let root_dir = settings.root_dir.clone();
     let written = written_to(&store);
-    lost::bring_back(&*written, &mut loaded, &settings.directories(), opened.set_aside.as_deref()).await;
+    let networks = Arc::new(Networks::new(config, settings.namespace_names()));
+    let places = lost::Places { directories: &settings.directories(), networks: &networks };
+    lost::bring_back(&*written, &mut loaded, places, opened.set_aside.as_deref()).await;
     let records = if loaded.damaged.is_empty() { Records::Whole } else { Records::Damaged };
     let ports = Ports { store: written, clock: Arc::new(WallClock), ids: Arc::new(KernelRandom) };
     let parts = Parts { ports, log_dir: settings.directories().logs(), last: loaded.last };
-    let mut supervisor = None;
+    let connected = Arc::clone(&networks) as Arc<dyn PodNetworks>;
+    let (mut supervisor, mut plugins) = (None, None);
     let core = Core::start(parts, |facts| {
-        let actor = ShimSupervisor::new(settings, claim, facts.exited, facts.died, facts.noted)?;
+        let noted = facts.noted.clone();
+        let mut actor =
+            ShimSupervisor::new(settings, claim, connected, facts.exited, facts.died, facts.noted)?;
+        plugins = Plugins::begin(&config.nri, &config.cgroup_parent, noted);
+        if let Some(plugins) = &plugins {
+            actor = actor.with_plugins(plugins.handle());
+        }
         Ok::<_, Error>(Supervisor::of(supervisor.insert(actor.start())))
     })?;
     let supervisor =
         supervisor.ok_or_else(|| Error::internal("the actors", "they began without a supervisor"))?;
+    let metrics = measure(&core, &store);
     let closed = |_| Error::internal("the router", "it ended while it was started");
+    if let Some(plugins) = &plugins {
+        plugins.welcome(&supervisor, &loaded).await?;
+    }
     core.router.send(Recover { loaded, how }).await.map_err(closed)?;
+    if let Some(plugins) = &plugins {
+        plugins.open(&core);
+    }
     let opening = Opening {
         directory: config.images.directory_in(&root_dir),
         boot_id,
@@ -248,7 +293,32 @@ async fn start_actors(settings: SupervisorSettings, config: &Config) -> Result<R
     let pulls = core.start_pulls(Arc::new(Source(Arc::clone(&image_store))), config.images.patience());
     let images = Arc::new(NodeImages::new(image_store, root_dir, core.directory.clone(), records));
     actix::spawn(Arc::clone(&images).collect_forever(config.images.gc_interval_ms));
-    Ok(Ready { core, images, pulls, supervisor, store, system: actix::System::current() })
+    let nri = plugins.map(|plugins| plugins.handle());
+    Ok(Ready {
+        core,
+        images,
+        pulls,
+        metrics,
+        supervisor,
+        nri,
+        networks,
+        store,
+        system: actix::System::current(),
+    })
+}
+
+/// Counts from now on.
+fn measure(core: &Core, store: &Arc<SqliteStore>) -> Arc<Metrics> {
+    let published = Published {
+        counters: Arc::clone(&core.counters),
+        directory: core.directory.clone(),
+        events: core.events.clone(),
+        store: Arc::clone(store),
+    };
+    let metrics = Arc::new(Metrics::new(crate::VERSION, Arc::new(published)));
+    let journal = core.events.subscribe(core.events.last());
+    actix::spawn(count_forever(journal, Arc::clone(&metrics)));
+    metrics
 }
 
 /// The store as the actors see it.

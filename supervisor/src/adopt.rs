@@ -5,16 +5,19 @@
 //! and watched, and its calls fail soon until it answers again.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use mainstay_messages::adjustment::Adjustment;
 use mainstay_messages::process::UnknownReason;
 use mainstay_messages::record::{SandboxRecord, ShimRecord};
-use mainstay_messages::supervisor::Adopted;
+use mainstay_messages::supervisor::{Adopted, TaskStatus};
 use mainstay_messages::{ContainerId, Error, ProcessIdentity, Result, SandboxId};
 use mainstay_task_api::EXTENSION_PROTOCOL;
 
+use crate::attach;
 use crate::facts::Facts;
 use crate::files;
 use crate::find::find_shim;
@@ -36,20 +39,28 @@ pub(crate) async fn adopt(
     record: SandboxRecord,
     containers: Vec<ContainerId>,
 ) -> Result<Option<Rc<Shim>>> {
-    let sandbox = record.id.clone();
+    let (sandbox, network) = (record.id.clone(), record.network.clone());
     let what = format!("the search for the shim of pod {sandbox}");
     match machine.blocking(what, move |machine| look(machine, &record)).await? {
-        Looked::Running(shim, pidfd) => {
+        Looked::Running(shim, pidfd, held) => {
             let process = WatchedProcess::new(pidfd)
                 .map_err(|error| Error::unavailable(format!("the shim of pod {sandbox}"), error))?;
             if !process.has_ended() {
-                return Ok(Some(Shim::begin(sandbox, shim, process, machine, facts)));
+                let shim = Shim::begin(sandbox, shim, process, machine, facts);
+                if let Some(held) = held {
+                    shim.hold_namespace(held);
+                }
+                shim.set_network(network);
+                return Ok(Some(shim));
             }
             bury(&machine, facts, sandbox, &containers, UnknownReason::LostWhileDown).await;
             Ok(None)
         }
         Looked::Gone(reason) => {
-            bury(&machine, facts, sandbox, &containers, reason).await;
+            bury(&machine, facts, sandbox.clone(), &containers, reason).await;
+            if reason == UnknownReason::HostRebooted {
+                release_network(&machine, sandbox);
+            }
             Ok(None)
         }
     }
@@ -69,10 +80,11 @@ pub(crate) async fn ask(
             ledger.begun(task::process_key(container, None));
         }
     }
+    let unknown: Vec<_> = containers.iter().filter(|id| !processes.contains_key(*id)).cloned().collect();
     for (container, process) in processes {
         shim.learned(&container, process);
     }
-    let tasks = match task::tasks(shim, shim.machine.settings.timeouts.adopt_ms).await {
+    let mut tasks = match task::tasks(shim, shim.machine.settings.timeouts.adopt_ms).await {
         Ok(tasks) => tasks,
         Err(error @ CallError::OutOfReach { .. }) if shim.is_alive() => {
             witness::begin(shim);
@@ -85,6 +97,10 @@ pub(crate) async fn ask(
             return Ok(Adopted::Gone);
         }
     };
+    let adjusted = adjustments(shim, unknown).await?;
+    for (process, task) in &mut tasks {
+        task.adjustment = adjusted.get(&process.container).cloned();
+    }
     let mut ledger = shim.ledger.borrow_mut();
     for container in containers {
         let process = task::process_key(container, None);
@@ -94,7 +110,12 @@ pub(crate) async fn ask(
         }
     }
     for (process, task) in &tasks {
-        ledger.begun(process.clone());
+        match &task.status {
+            TaskStatus::Exited(exit) => ledger.found_ended(process.clone(), exit),
+            TaskStatus::Created | TaskStatus::Running | TaskStatus::Paused => {
+                ledger.begun(process.clone());
+            }
+        }
         if let (None, Some(identity)) = (&process.exec, &task.process) {
             shim.learned(&process.container, identity.clone());
         }
@@ -102,6 +123,25 @@ pub(crate) async fn ask(
     Ok(Adopted::Running(
         tasks.into_iter().filter(|(process, _)| process.exec.is_none()).map(|(_, task)| task).collect(),
     ))
+}
+
+/// What plugins have changed of containers whose making was not answered before this program began: their bundles know.
+async fn adjustments(
+    shim: &Shim,
+    containers: Vec<ContainerId>,
+) -> Result<BTreeMap<ContainerId, Box<Adjustment>>> {
+    if containers.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let sandbox = shim.sandbox.clone();
+    let read = move |machine: &Machine| {
+        let adjusted = containers.into_iter().filter_map(|id| {
+            let record = files::read_container(&machine.directories, &sandbox, &id)?;
+            Some((id, record.adjustment?))
+        });
+        Ok(adjusted.collect())
+    };
+    shim.machine.blocking(format!("the reading of bundles of pod {}", shim.sandbox), read).await
 }
 
 /// Kills what a shim that is gone has left running, and begins to report the ends of its containers.
@@ -124,8 +164,22 @@ async fn bury(
     }
 }
 
+/// Takes back what a pod of before a reboot had of networks: its addresses are free, whoever removes it and when. What does not
+/// work now is tried again when it is stopped.
+fn release_network(machine: &Arc<Machine>, sandbox: SandboxId) {
+    let machine = Arc::clone(machine);
+    actix::spawn(async move {
+        let (pod, after_ms) = (sandbox.clone(), machine.settings.timeouts.network_ms);
+        let what = format!("the taking back of the network of pod {sandbox}");
+        let work = move |machine: &Machine| attach::detach_now(machine, &pod, None);
+        if let Err(error) = machine.blocking_within(what, after_ms, work).await {
+            tracing::warn!(%sandbox, %error, "a pod of before the reboot still has a network");
+        }
+    });
+}
+
 enum Looked {
-    Running(ShimRecord, OwnedFd),
+    Running(ShimRecord, OwnedFd, Option<File>),
     Gone(UnknownReason),
 }
 
@@ -146,5 +200,11 @@ fn look(machine: &Machine, record: &SandboxRecord) -> Result<Looked> {
         return Ok(Looked::Gone(UnknownReason::HostRebooted));
     }
     let pidfd = identity::open(&shim.process).map_err(|error| Error::unavailable("/proc", error))?;
-    Ok(pidfd.map_or(Looked::Gone(UnknownReason::LostWhileDown), |pidfd| Looked::Running(shim, pidfd)))
+    Ok(match pidfd {
+        Some(pidfd) => {
+            let held = machine.names.open(sandbox, shim.process.pid);
+            Looked::Running(shim, pidfd, held)
+        }
+        None => Looked::Gone(UnknownReason::LostWhileDown),
+    })
 }

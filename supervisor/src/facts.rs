@@ -6,12 +6,16 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Recipient;
 use mainstay_messages::router::{ExitReceipt, ShimDied, TaskExited, TaskKey};
 use mainstay_messages::{Exit, SandboxId};
 use mainstay_task_api::convert::ProcessKey;
+
+use crate::hooks;
+use crate::machine::Machine;
 
 /// Time for the router to take an exit, in milliseconds; then it is offered again.
 pub const RECEIPT_TIMEOUT_MS: u64 = 10_000;
@@ -26,13 +30,18 @@ const REPORT_AGAIN_MAX_MS: u64 = 5_000;
 pub(crate) struct Facts {
     pub task_exited: Recipient<TaskExited>,
     pub shim_died: Recipient<ShimDied>,
+    machine: Arc<Machine>,
     offered: Rc<RefCell<BTreeMap<TaskKey, Exit>>>,
 }
 
 impl Facts {
-    /// Facts go to these.
-    pub fn new(task_exited: Recipient<TaskExited>, shim_died: Recipient<ShimDied>) -> Self {
-        Self { task_exited, shim_died, offered: Rc::default() }
+    /// Facts go to these, and to plugins.
+    pub fn new(
+        machine: Arc<Machine>,
+        task_exited: Recipient<TaskExited>,
+        shim_died: Recipient<ShimDied>,
+    ) -> Self {
+        Self { task_exited, shim_died, machine, offered: Rc::default() }
     }
 
     /// The exit of a process of a dead shim that is being offered.
@@ -54,6 +63,7 @@ impl Facts {
 
     /// Tells the router of an exit, once.
     pub async fn report(&self, sandbox: &SandboxId, process: &ProcessKey, exit: &Exit) -> ExitReceipt {
+        hooks::ended(&self.machine, sandbox, process, exit);
         let task = task_key(sandbox, process);
         let send = self.task_exited.send(TaskExited { task, exit: exit.clone() });
         match tokio::time::timeout(Duration::from_millis(RECEIPT_TIMEOUT_MS), send).await {

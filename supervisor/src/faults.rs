@@ -29,18 +29,21 @@ pub(crate) enum Written {
     Spec,
     /// The record of a container, in its bundle.
     ContainerRecord,
+    /// Which plugins are told of a pod.
+    Told,
 }
 
 impl Written {
     /// All of them, in the order in which they are written.
     #[cfg(feature = "faults")]
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::PodRecord,
         Self::PodIds,
         Self::ShimIdentity,
         Self::NameFile,
         Self::Spec,
         Self::ContainerRecord,
+        Self::Told,
     ];
 
     /// Its part of a point's name.
@@ -52,6 +55,7 @@ impl Written {
             Self::NameFile => "name-file",
             Self::Spec => "spec",
             Self::ContainerRecord => "container-record",
+            Self::Told => "told",
         }
     }
 }

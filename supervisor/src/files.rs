@@ -62,7 +62,12 @@ pub(crate) fn check_sources(record: &ContainerRecord) -> Result<()> {
             return Err(Error::StartFailed { reason: format!("rootfs: {path:?} is not a directory") });
         }
     }
+    let adjustment = record.adjustment.as_deref();
     for (index, mount) in record.spec.mounts.iter().enumerate() {
+        // What a plugin has taken away is not looked for.
+        if adjustment.is_some_and(|adjustment| adjustment.changes_mount(&mount.target)) {
+            continue;
+        }
         peers::check(index, mount)?;
         if let MountSource::Bind { path } = &mount.source
             && let Err(error) = fs::metadata(path)
@@ -137,6 +142,15 @@ pub(crate) fn make_bundle(
 fn write_record(which: Written, path: &Path, record: &impl Serialize) -> Result<()> {
     let text = serde_json::to_vec(record).map_err(|error| Error::internal("a record", error))?;
     write_private(which, path, &text).map_err(at(path))
+}
+
+/// The record of a container as it was made; none when it cannot be read.
+pub(crate) fn read_container(
+    directories: &Directories,
+    sandbox: &SandboxId,
+    container: &ContainerId,
+) -> Option<ContainerRecord> {
+    serde_json::from_slice(&fs::read(directories.container_record(sandbox, container)).ok()?).ok()
 }
 
 /// Makes what a container's changes go to, if it has such a thing.

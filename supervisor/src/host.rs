@@ -13,6 +13,7 @@ use mainstay_messages::spec::{Device, RLIMIT_NAMES};
 use mainstay_messages::{Error, Result};
 use oci_spec::runtime::{Capabilities, LinuxDevice, LinuxDeviceType};
 
+use crate::cdi::Edits;
 use crate::disks::DiskNumbers;
 use crate::oci::capabilities;
 
@@ -25,6 +26,8 @@ const NOT_DEVICES: [&str; 5] = ["pts", "shm", "mqueue", "fd", "hugepages"];
 /// Nodes that each container gets of its own.
 const OWN_NODES: [&str; 3] = ["console", "ptmx", "tty"];
 
+/// Where systemd-resolved says whom it asks.
+pub(crate) const UPLINK_RESOLVER: &str = "/run/systemd/resolve/resolv.conf";
 /// The largest `/etc/hosts` or `/etc/resolv.conf` that is copied, in bytes.
 const NAME_FILE_BYTES_MAX: u64 = 1024 * 1024;
 
@@ -45,10 +48,15 @@ pub struct HostFacts {
     pub kernel: KernelVersion,
     /// Its `/etc/resolv.conf`, read for each container anew.
     pub resolver: Option<String>,
+    /// What its resolver service itself asks, where `/etc/resolv.conf` leads to that service alone; read for each container
+    /// anew.
+    pub uplink_resolver: Option<String>,
     /// Its `/etc/hosts`, read for each container anew.
     pub hosts: Option<String>,
     /// The disks that a container's limits are for, looked up for each container anew.
     pub disks: DiskNumbers,
+    /// What the CDI devices that plugins have added change, looked up for each container anew.
+    pub cdi: Vec<Edits>,
 }
 
 /// The version of a kernel, as far as anything depends on it.
@@ -97,7 +105,9 @@ impl HostFacts {
             disks: DiskNumbers::new(),
             kernel: KernelVersion::detect(),
             resolver: None,
+            uplink_resolver: None,
             hosts: None,
+            cdi: Vec::new(),
         })
     }
 }

@@ -4,7 +4,8 @@
 //!   /proc ─────────── shims ──────┐
 //!   cgroup_parent ─── cgroups ────┤
 //!   mountinfo ─────── mounts ─────┼──► Inventory
-//!   state_dir, root_dir ─ files ──┘
+//!   state_dir, root_dir ─ files ──┤
+//!   networks, netns_dir ──────────┘
 //! ```
 //!
 //! Owns: the looking, below our own directories and cgroup alone, and saying whose each thing is by its place. Never:
@@ -12,6 +13,7 @@
 
 mod files;
 mod mounts;
+mod namespaces;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -45,6 +47,8 @@ pub(crate) fn take(machine: &Machine, asked: Vec<ProcessIdentity>) -> Result<Inv
     things.extend(files::logs(&machine.directories).map_err(unreadable)?);
     let mounts = mounts::of(&machine.directories).map_err(|error| Error::unavailable("/proc", error))?;
     things.extend(mounts);
+    things.extend(namespaces::of(&machine.names).map_err(unreadable)?);
+    things.extend(machine.networks.things()?);
     let ended = |process: &ProcessIdentity| match identity::fate(process) {
         Ok(fate) => fate == Fate::Ended,
         // What cannot be found out is not said.

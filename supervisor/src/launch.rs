@@ -1,20 +1,25 @@
-//! Run-pod: the steps that make a pod's shim and namespaces, and what undoes each. Stopping a pod is this saga undone
+//! Run-pod: the steps that make a pod's shim, namespaces and network, and what undoes each. Stopping a pod is this saga undone
 //! ([`crate::stop`]).
 //!
-//! The pod's directory is the first to come and the last to go, so that where it is not, nothing is.
+//! The pod's directory is the first to come and the last to go, so that where it is not, nothing is. What plugins were told of
+//! the pod is known beside it: they are told of its end after all of it.
 
+use std::cell::Cell;
 use std::fs;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use mainstay_messages::record::SandboxRecord;
+use mainstay_messages::supervisor::PodEnd;
 use mainstay_messages::{Error, Result};
 
+use crate::attach;
 use crate::cgroup;
 use crate::disks;
 use crate::facts::Facts;
 use crate::files;
+use crate::hooks;
 use crate::link::CallError;
 use crate::machine::Machine;
 use crate::oci::pod_resources;
@@ -33,11 +38,18 @@ pub(crate) static RUN_POD: Saga<Launch, Remains> = Saga {
     name: "run-pod",
     steps: &[
         Step {
+            // Nothing is made: it is here so that plugins hear of the end when nothing is left.
+            name: "announcement",
+            act: |_| Box::pin(std::future::ready(Ok(()))),
+            undo: Some(|remains| Box::pin(hooks::pod_is_gone(remains))),
+            undone_after: &[],
+        },
+        Step {
             name: "directories",
             act: |launch| Box::pin(make_directories(launch)),
             undo: Some(|remains| Box::pin(stop::remove_directories(remains))),
-            // They lead to the shim, and hold its exit records.
-            undone_after: &["shim"],
+            // They lead to the shim, hold its exit records, and tell whose a network is that could not be taken back.
+            undone_after: &["shim", "network"],
         },
         Step {
             name: "cgroup",
@@ -58,6 +70,25 @@ pub(crate) static RUN_POD: Saga<Launch, Remains> = Saga {
             undo: None,
             undone_after: &[],
         },
+        Step {
+            name: "netns",
+            act: |launch| Box::pin(name_namespace(launch)),
+            undo: Some(|remains| Box::pin(attach::remove_name(remains))),
+            // It is found by its name.
+            undone_after: &["network"],
+        },
+        Step {
+            name: "network",
+            act: |launch| Box::pin(attach_network(launch)),
+            undo: Some(|remains| Box::pin(attach::detach(remains))),
+            undone_after: &[],
+        },
+        Step {
+            name: "hook",
+            act: |launch| Box::pin(hooks::run_pod(launch)),
+            undo: Some(|remains| Box::pin(hooks::pod_stops(remains))),
+            undone_after: &[],
+        },
     ],
 };
 
@@ -66,6 +97,15 @@ pub(crate) struct Launch {
     remains: Remains,
     record: SandboxRecord,
     facts: Facts,
+    /// Whether plugins were told of it.
+    told: Cell<Telling>,
+}
+
+/// Whether plugins were told of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Telling {
+    Due,
+    Done,
 }
 
 impl AsRef<Remains> for Launch {
@@ -82,14 +122,29 @@ impl Progress for Launch {
 /// Makes the pod's cgroup, starts the shim, and has it make the pod's namespaces. When it fails, nothing is left, or the
 /// next stop finds it.
 pub(crate) async fn launch(machine: Arc<Machine>, facts: Facts, record: SandboxRecord) -> Result<Rc<Shim>> {
-    let remains = Remains::of(&machine, &record.id, None).await?;
-    let launch = Launch { remains, record, facts };
+    let remains = Remains::of(&machine, &record.id, None, PodEnd::Removed).await?;
+    let launch = Launch { remains, record, facts, told: Cell::new(Telling::Due) };
     let (made, report) = RUN_POD.run(&launch).await;
     machine.note_pod(&launch.record.id, report);
     made.and_then(|()| launch.shim())
 }
 
 impl Launch {
+    /// What is there of it so far.
+    pub fn remains(&self) -> &Remains {
+        &self.remains
+    }
+
+    /// Whether plugins were told of it.
+    pub fn telling(&self) -> &Cell<Telling> {
+        &self.told
+    }
+
+    /// Its record, with its shim.
+    pub fn record(&self) -> Result<SandboxRecord> {
+        Ok(SandboxRecord { shim: Some(self.shim()?.record.clone()), ..self.record.clone() })
+    }
+
     /// The shim that was started.
     fn shim(&self) -> Result<Rc<Shim>> {
         let shim = self.remains.shim.borrow().clone();
@@ -168,6 +223,19 @@ async fn make_namespaces(launch: &Launch) -> Result<()> {
             after_ms,
         }),
     }
+}
+
+/// Gives the pod's network namespace its name.
+async fn name_namespace(launch: &Launch) -> Result<()> {
+    let shim = launch.shim()?;
+    // They are made, so that this asks nobody.
+    let made = shim.namespaces(&launch.record.spec).await?.network;
+    attach::name_namespace(&launch.remains, &shim, made).await
+}
+
+async fn attach_network(launch: &Launch) -> Result<()> {
+    let shim = launch.shim()?;
+    attach::attach(&launch.remains, &shim, &launch.record).await
 }
 
 /// Why a shim ended before it could be used, with the last thing it said.

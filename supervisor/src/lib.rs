@@ -19,19 +19,24 @@
 //! | [`oci`] | the OCI spec of a container (pure) |
 //! | [`state`] | which exits are settled (pure) |
 //! | [`identity`], [`find`] | which process a shim is |
+//! | [`cdi`] | devices by their CDI names |
 //! | `inventory` | what the machine holds of this runtime |
 //! | [`rebuilt`] | what pods' directories tell a runtime whose store has lost them |
 //! | [`sealed`] | the copy of the program that shims are executed from |
+//! | [`network`], [`netns`], `attach` | the networks of pods: the port to them, the names of namespaces, the steps |
 //! | [`user_namespaces`] | which ids of the host pods with a user namespace have |
 //! | `saga`, [`faults`] | steps with what undoes them, and where tests strike |
 //! | `launch`, `adopt`, `stop`, `task` | what is done with a shim, command by command |
 //! | `shim`, `exits`, `facts`, `link`, `watch` | one shim: its life, its exits and where they go, its connection, its process |
+//! | `hooks` | what plugins are told, as steps of the sagas |
 //! | `witness` | what became of a container whose shim does not speak for it |
-//! | `spawn`, `zygote`, `files`, `cgroup`, `disks`, `peers`, `machine` | the work on the machine that blocks |
+//! | `spawn`, `zygote`, `files`, `volumes`, `cgroup`, `disks`, `peers`, `machine` | the work on the machine that blocks |
 //!
 //! Never: knows the store, the other actors, or CRI.
 
 mod adopt;
+mod attach;
+pub mod cdi;
 mod cgroup;
 pub mod claim;
 mod disks;
@@ -40,12 +45,15 @@ mod facts;
 pub mod faults;
 mod files;
 pub mod find;
+mod hooks;
 pub mod host;
 pub mod identity;
 mod inventory;
 mod launch;
 mod link;
 mod machine;
+pub mod netns;
+pub mod network;
 pub mod oci;
 pub mod paths;
 mod peers;
@@ -60,6 +68,7 @@ mod stop;
 pub mod supervisor;
 mod task;
 pub mod user_namespaces;
+mod volumes;
 mod watch;
 mod witness;
 mod zygote;
@@ -67,8 +76,10 @@ mod zygote;
 pub use claim::{CLAIM_WAIT_MS, Claim};
 pub use exits::{EXIT_QUESTION_MS, RECEIPTS_GATHERED_MS, RECONNECT_MAX_MS, RECONNECT_MIN_MS};
 pub use facts::RECEIPT_TIMEOUT_MS;
+pub use mainstay_nri as nri;
+pub use network::{NoNetworks, PodNetworks, PodToAttach};
 pub use settings::{Lifetime, OomScorePolicy, Program, SupervisorSettings, Timeouts};
 pub use shim::SHIM_DEATH_DEADLINE_MS;
 pub use stop::{SHIM_KILL_WAIT_MS, STOP_REPORTS_MS};
-pub use supervisor::{LEAK_ENDED_MS, SUPERVISOR_MAILBOX_MAX, ShimSupervisor};
+pub use supervisor::{LEAK_ENDED_MS, PluginCame, SUPERVISOR_MAILBOX_MAX, ShimSupervisor, WelcomePlugins};
 pub use user_namespaces::UserNamespaces;

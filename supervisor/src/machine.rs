@@ -14,10 +14,14 @@ use mainstay_cgroups::{Cgroup, CgroupPath, Layout};
 use mainstay_messages::event::{Subject, What};
 use mainstay_messages::router::Noted;
 use mainstay_messages::{ContainerId, Error, Result, SandboxId, Timestamp};
+use mainstay_nri::Nri;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::claim::Claim;
+use crate::hooks::Book;
 use crate::host::HostFacts;
+use crate::netns::NamespaceNames;
+use crate::network::PodNetworks;
 use crate::paths::Directories;
 use crate::saga::{Report, Turns};
 use crate::sealed::SealedProgram;
@@ -36,8 +40,15 @@ pub(crate) struct Machine {
     pub lifeline: Option<Lifeline>,
     pub zygote: Zygote,
     pub turns: Turns,
+    /// Where pods get their networks.
+    pub networks: Arc<dyn PodNetworks>,
+    /// The names of their network namespaces.
+    pub names: NamespaceNames,
     /// Where pods with a user namespace get their ids.
     pub ids: IdDesk,
+    /// What plugins were told.
+    pub told: Book,
+    plugins: OnceLock<Nri>,
     cgroup_parent: CgroupPath,
     program: OnceLock<SealedProgram>,
     journal: Recipient<Noted>,
@@ -55,7 +66,12 @@ pub(crate) struct Lifeline {
 
 impl Machine {
     /// Looks at the machine, for settings that were checked when they were claimed.
-    pub fn new(settings: SupervisorSettings, claim: Claim, journal: Recipient<Noted>) -> Result<Self> {
+    pub fn new(
+        settings: SupervisorSettings,
+        claim: Claim,
+        networks: Arc<dyn PodNetworks>,
+        journal: Recipient<Noted>,
+    ) -> Result<Self> {
         let lifeline = match settings.lifetime {
             Lifetime::Outlive => None,
             Lifetime::WithRuntime => Some(Lifeline::new().map_err(|e| Error::unavailable("a pipe", e))?),
@@ -71,12 +87,27 @@ impl Machine {
             lifeline,
             zygote: Zygote::default(),
             turns: Turns::default(),
+            networks,
+            names: settings.namespace_names(),
             ids: IdDesk::default(),
+            told: Book::new(settings.directories().told()),
+            plugins: OnceLock::new(),
             journal,
             program: OnceLock::new(),
             settings,
             _claim: claim,
         })
+    }
+
+    /// The plugins, where there may be any.
+    pub fn plugins(&self) -> Option<&Nri> {
+        self.plugins.get()
+    }
+
+    /// There may be plugins from now on.
+    pub fn take_plugins(&self, plugins: Nri) {
+        // Said once, before anything is made.
+        let _ = self.plugins.set(plugins);
     }
 
     /// Tells the journal what a saga of a pod has come to.
@@ -143,7 +174,16 @@ impl Machine {
         what: impl Into<String>,
         work: impl FnOnce(&Machine) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let after_ms = self.settings.timeouts.files_ms;
+        self.blocking_within(what, self.settings.timeouts.files_ms, work).await
+    }
+
+    /// The same with another deadline.
+    pub async fn blocking_within<T: Send + 'static>(
+        self: &Arc<Self>,
+        what: impl Into<String>,
+        after_ms: u64,
+        work: impl FnOnce(&Machine) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let machine = Arc::clone(self);
         let job = tokio::task::spawn_blocking(move || work(&machine));
         match tokio::time::timeout(Duration::from_millis(after_ms), job).await {

@@ -3,6 +3,7 @@
 //! Owns: the defaults that a container gets, and the translation of our spec into OCI's. All of it is pure: the
 //! same records give the same spec. Never: looks at the file system, nor starts anything.
 
+mod adjust;
 pub mod capabilities;
 mod devices;
 mod mounts;
@@ -18,13 +19,12 @@ use std::path::{Path, PathBuf};
 use mainstay_launch::{GROUPS_ANNOTATION, GROUPS_STRICT};
 use mainstay_messages::Result;
 use mainstay_messages::record::{ContainerRecord, SandboxRecord};
-use mainstay_messages::spec::{
-    Access, ContainerSpec, IdMappings, Privilege, Seccomp, Security, SupplementaryGroups,
-};
+use mainstay_messages::spec::{Access, IdMappings, Privilege, Seccomp, Security, SupplementaryGroups};
 use mainstay_task_api::USER_ANNOTATION;
 use oci_spec::runtime::{Capabilities, Linux, LinuxSeccomp, Root, Spec};
 
 use crate::host::HostFacts;
+use crate::paths::Layer;
 use crate::settings::OomScorePolicy;
 
 pub use mounts::DEFAULT_SHM;
@@ -36,6 +36,9 @@ pub use resources::{container_resources, pod_resources};
 pub const OCI_VERSION: &str = "1.1.0";
 /// The directory of the bundle that the root file system is mounted on.
 pub const ROOTFS_DIRECTORY: &str = "rootfs";
+
+/// What the names of annotations that the launcher goes by begin with.
+const OWN_ANNOTATIONS: &str = "dev.mainstay.";
 
 /// Paths hidden from a confined container when its spec names none.
 pub const MASKED_PATHS: [&str; 12] = [
@@ -89,6 +92,8 @@ pub struct Surroundings<'a> {
     pub pod_cgroup: &'a str,
     /// The pid namespace of the container whose processes this one sees, if it names one.
     pub other_pid: Option<&'a Path>,
+    /// The container's own directories.
+    pub layer: &'a Layer,
 }
 
 /// The spec of a container. Errors name the field of our spec that cannot be honoured.
@@ -115,7 +120,7 @@ pub fn container_spec(
         .set_cgroups_path(Some(Path::new(around.pod_cgroup).join(record.id.as_str())))
         .set_masked_paths(Some(paths(&spec.security, &spec.security.masked_paths, &MASKED_PATHS)))
         .set_readonly_paths(Some(paths(&spec.security, &spec.security.readonly_paths, &READONLY_PATHS)))
-        .set_seccomp(filter(&spec.security, &capabilities, around.host)?)
+        .set_seccomp(filter(record, &capabilities, around.host)?)
         .set_devices(devices::nodes(spec, ids, around.host));
 
     let mut oci = Spec::default();
@@ -123,9 +128,12 @@ pub fn container_spec(
         .set_root(Some(root))
         .set_hostname(around.pod.uts.as_ref().map(|_| sandbox.spec.hostname().to_owned()))
         .set_process(Some(process::container_process(spec, capabilities, around)?))
-        .set_mounts(Some(mounts::of(spec, around.pod, &name_files(record, sandbox, around.host))))
-        .set_annotations(Some(annotations(spec)))
+        .set_mounts(Some(mounts::of(spec, around, &name_files(record, sandbox, around.host))))
+        .set_annotations(Some(annotations(record)))
         .set_linux(Some(linux));
+    if let Some(adjustment) = &record.adjustment {
+        adjust::apply(&mut oci, adjustment, around)?;
+    }
     Ok(oci)
 }
 
@@ -138,12 +146,17 @@ fn paths(security: &Security, given: &Option<Vec<PathBuf>>, default: &[&str]) ->
     }
 }
 
-/// A profile of the caller's counts for a privileged container, too.
+/// A profile of the caller's counts for a privileged container, too, and one of a plugin's before it.
 fn filter(
-    security: &Security,
+    record: &ContainerRecord,
     capabilities: &Capabilities,
     host: &HostFacts,
 ) -> Result<Option<LinuxSeccomp>> {
+    let adjusted = record.adjustment.as_ref().and_then(|adjustment| adjustment.seccomp.as_ref());
+    if let Some(json) = adjusted {
+        return seccomp::of(json, capabilities, host.kernel).map(Some);
+    }
+    let security = &record.spec.security;
     match (&security.seccomp, security.privilege) {
         (Seccomp::Profile { json }, _) => seccomp::of(json, capabilities, host.kernel).map(Some),
         (Seccomp::Default, Privilege::Confined) => Ok(Some(mainstay_launch::default_seccomp(capabilities))),
@@ -151,13 +164,16 @@ fn filter(
     }
 }
 
-fn annotations(spec: &ContainerSpec) -> HashMap<String, String> {
+/// The container's, for hooks and for whoever reads the bundle, and what the launcher goes by. Nobody else has a say in that.
+fn annotations(record: &ContainerRecord) -> HashMap<String, String> {
+    let spec = &record.spec;
+    let given = record.annotations().into_iter().filter(|(key, _)| !key.starts_with(OWN_ANNOTATIONS));
     let user = spec.process.user.as_ref().map(|user| (USER_ANNOTATION.to_owned(), user.clone()));
     let groups = match spec.security.supplementary_groups {
         SupplementaryGroups::Merge => None,
         SupplementaryGroups::Strict => Some((GROUPS_ANNOTATION.to_owned(), GROUPS_STRICT.to_owned())),
     };
-    user.into_iter().chain(groups).collect()
+    given.chain(user).chain(groups).collect()
 }
 
 #[cfg(test)]

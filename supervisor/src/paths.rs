@@ -9,7 +9,8 @@
 //!     shim.sock  streams.sock      0600
 //!     shim.log  shm/
 //!     c/<container>/               the bundle: config.json, container.json (its record), rootfs/, exit records
-//! <root>/layers/<container>/       upper/ and work/ of a copy-on-write root
+//! <state>/nri/<pod>.json           which plugins were told of it
+//! <root>/layers/<container>/       upper/ and work/ of a copy-on-write root, volumes/0, volumes/1, …
 //! <root>/logs/<pod>/<container>.log
 //! ```
 //!
@@ -34,15 +35,24 @@ pub struct Directories {
     root: PathBuf,
 }
 
-/// The two directories of a copy-on-write layer.
+/// The directories of a copy-on-write layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layer {
-    /// Holds both.
+    /// Holds the others.
     pub directory: PathBuf,
     /// What the container changed.
     pub upper: PathBuf,
     /// The kernel's own.
     pub work: PathBuf,
+    /// Holds the volumes of the image that the container has, by their number.
+    pub volumes: PathBuf,
+}
+
+impl Layer {
+    /// The volume of this number, in the order of the record.
+    pub fn volume(&self, index: usize) -> PathBuf {
+        self.volumes.join(index.to_string())
+    }
 }
 
 impl Directories {
@@ -69,6 +79,11 @@ impl Directories {
     /// Holds the logs of all pods that name no place of their own.
     pub fn logs(&self) -> PathBuf {
         self.root.join("logs")
+    }
+
+    /// Holds what plugins were told.
+    pub fn told(&self) -> PathBuf {
+        self.state.join("nri")
     }
 
     /// The directory of a pod.
@@ -124,7 +139,8 @@ impl Directories {
     /// The copy-on-write layer of a container.
     pub fn layer(&self, container: &ContainerId) -> Layer {
         let directory = self.layers().join(container.as_str());
-        Layer { upper: directory.join("upper"), work: directory.join("work"), directory }
+        let [upper, work, volumes] = ["upper", "work", "volumes"].map(|name| directory.join(name));
+        Layer { directory, upper, work, volumes }
     }
 
     /// Holds the logs of a pod's containers that name no place of their own.

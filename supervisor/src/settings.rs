@@ -11,6 +11,8 @@ use mainstay_messages::{Error, Result};
 use mainstay_task_api::EXEC_OUTPUT_HOLD_MAX_MS;
 use serde::{Deserialize, Serialize};
 
+use crate::cdi;
+use crate::netns::{NETNS_DIRECTORY_DEFAULT, NamespaceNames};
 use crate::paths::{Directories, SOCKET_PATH_LENGTH_MAX};
 use crate::user_namespaces::UserNamespaces;
 
@@ -42,6 +44,8 @@ pub const STOP_DEFAULT_MS: u64 = 3_000;
 pub const PROBE_DEFAULT_MS: u64 = 1_000;
 /// Time for the work on files and cgroups that a request needs, in milliseconds.
 pub const FILES_DEFAULT_MS: u64 = 30_000;
+/// Time for a network to take a pod, or to let it go, in milliseconds. CNI plugins have deadlines of their own within it.
+pub const NETWORK_DEFAULT_MS: u64 = 40_000;
 /// Time that the output of an exec waits for its first client, in milliseconds. Until then it stays in its pipe, and holds
 /// the process back when that is full; after that it is discarded, and the shim's log says so. At most a day.
 pub const EXEC_OUTPUT_HOLD_DEFAULT_MS: u64 = 60_000;
@@ -62,12 +66,16 @@ pub struct SupervisorSettings {
     /// A directory, both others in it, that is removed with the last shim when this process was killed. Only with
     /// [`Lifetime::WithRuntime`]. A path that is not UTF-8 stays.
     pub throw_away: Option<PathBuf>,
+    /// Where the network namespaces of pods have their names. Made when it is missing.
+    pub netns_dir: PathBuf,
     /// What to do about an `oom_score_adj` that this process may not set.
     pub oom_score: OomScorePolicy,
     /// `oom_score_adj` of shims, set if the kernel allows it: one that is killed takes its containers along.
     pub shim_oom_score: i32,
     /// Which ids of the host pods with a user namespace get.
     pub user_namespaces: UserNamespaces,
+    /// Where CDI files are, the weakest first.
+    pub cdi_dirs: Vec<PathBuf>,
     /// How long things may take.
     pub timeouts: Timeouts,
 }
@@ -127,6 +135,8 @@ pub struct Timeouts {
     pub probe_ms: u64,
     /// [`FILES_DEFAULT_MS`]
     pub files_ms: u64,
+    /// [`NETWORK_DEFAULT_MS`]
+    pub network_ms: u64,
     /// [`EXEC_OUTPUT_HOLD_DEFAULT_MS`]
     pub exec_output_hold_ms: u64,
 }
@@ -146,6 +156,7 @@ impl Default for Timeouts {
             stop_ms: STOP_DEFAULT_MS,
             probe_ms: PROBE_DEFAULT_MS,
             files_ms: FILES_DEFAULT_MS,
+            network_ms: NETWORK_DEFAULT_MS,
             exec_output_hold_ms: EXEC_OUTPUT_HOLD_DEFAULT_MS,
         }
     }
@@ -161,9 +172,11 @@ impl SupervisorSettings {
             program: Program::SelfExe,
             lifetime: Lifetime::Outlive,
             throw_away: None,
+            netns_dir: NETNS_DIRECTORY_DEFAULT.into(),
             oom_score: OomScorePolicy::Clamp,
             shim_oom_score: -999,
             user_namespaces: UserNamespaces::default(),
+            cdi_dirs: cdi::DIRECTORIES.map(PathBuf::from).into(),
             timeouts: Timeouts::default(),
         }
     }
@@ -171,6 +184,11 @@ impl SupervisorSettings {
     /// The directories that follow from the settings.
     pub fn directories(&self) -> Directories {
         Directories::new(&self.state_dir, &self.root_dir)
+    }
+
+    /// The names of the network namespaces of pods.
+    pub fn namespace_names(&self) -> NamespaceNames {
+        NamespaceNames::new(&self.netns_dir, &self.state_dir)
     }
 
     /// The cgroup above those of the pods.
@@ -187,7 +205,11 @@ impl SupervisorSettings {
     /// Checks the settings against this machine and makes the directories. The error is the first thing that is in
     /// the way, in one sentence.
     pub fn check(&self) -> Result<()> {
-        for (field, path) in [("state_dir", &self.state_dir), ("root_dir", &self.root_dir)] {
+        for (field, path) in [
+            ("state_dir", &self.state_dir),
+            ("root_dir", &self.root_dir),
+            ("network.netns_dir", &self.netns_dir),
+        ] {
             if !path.is_absolute() {
                 return Err(Error::invalid(field, format!("{path:?}"), "an absolute path"));
             }

@@ -11,9 +11,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use mainstay_messages::network::PodNetwork;
 use mainstay_messages::process::{Exit, UnknownReason};
 use mainstay_messages::record::ShimRecord;
 use mainstay_messages::router::{ExitReceipt, ShimDied};
@@ -68,6 +70,9 @@ pub(crate) struct Shim {
     pub makings: Makings,
     pub facts: Facts,
     namespaces: RefCell<Option<PodNamespaces>>,
+    /// The pod's network namespace, held so that it outlives a shim that dies.
+    netns: RefCell<Option<Arc<File>>>,
+    network: RefCell<Option<PodNetwork>>,
     /// The PID 1 of each container, as far as it is known.
     processes: RefCell<BTreeMap<ContainerId, ProcessIdentity>>,
     /// The containers whose ends are reported without the shim.
@@ -98,6 +103,8 @@ impl Shim {
             makings: Makings::default(),
             facts,
             namespaces: RefCell::new(None),
+            netns: RefCell::new(None),
+            network: RefCell::new(None),
             processes: RefCell::default(),
             witnessed: RefCell::default(),
             ending: Cell::new(Ending::Unexpected),
@@ -108,6 +115,26 @@ impl Shim {
         let end = actix::spawn(Rc::clone(&shim).outlive(exits.clone())).abort_handle();
         *shim.tasks.borrow_mut() = vec![exits, end];
         shim
+    }
+
+    /// The pod's network namespace, as far as it has one of its own and it was found.
+    pub fn namespace(&self) -> Option<Arc<File>> {
+        self.netns.borrow().clone()
+    }
+
+    /// Holds the pod's network namespace for as long as this shim is known.
+    pub fn hold_namespace(&self, held: File) {
+        self.netns.replace(Some(Arc::new(held)));
+    }
+
+    /// What the pod has of a network.
+    pub fn network(&self) -> Option<PodNetwork> {
+        self.network.borrow().clone()
+    }
+
+    /// The pod has its network, or none any more.
+    pub fn set_network(&self, network: Option<PodNetwork>) {
+        self.network.replace(network);
     }
 
     /// Stops dealing with a shim and lets it run, to be adopted by another supervisor.
@@ -140,14 +167,13 @@ impl Shim {
         self.witnessed.borrow_mut().remove(container);
     }
 
-    /// The containers that have not ended, whose processes are known, and for which there has been no witness so far; there
-    /// is one from now on.
-    pub fn unwitnessed(&self) -> Vec<(ContainerId, ProcessIdentity)> {
+    /// The containers that have not ended and for which there has been no witness so far, with their processes as far as these
+    /// are known; there is a witness from now on.
+    pub fn unwitnessed(&self) -> Vec<(ContainerId, Option<ProcessIdentity>)> {
         let mut witnessed = self.witnessed.borrow_mut();
-        let live = self.ledger.borrow().live();
-        let known =
-            live.into_iter().filter_map(|container| Some((container.clone(), self.process_of(&container)?)));
-        known.filter(|(container, _)| witnessed.insert(container.clone())).collect()
+        let mut live = self.ledger.borrow().live();
+        live.retain(|container| witnessed.insert(container.clone()));
+        live.into_iter().map(|container| (container.clone(), self.process_of(&container))).collect()
     }
 
     /// Whether it runs, as far as anybody knows.
@@ -270,6 +296,10 @@ pub(crate) async fn collect(machine: &Arc<Machine>, sandbox: &SandboxId) -> BTre
     let work = machine.blocking(format!("the end of pod {sandbox}"), move |machine| {
         // The records first: they are complete, since their writer is dead.
         let recorded = files::exit_records(&machine.directories, &pod);
+        // Its number may be another process's by and by, and the name must not lead there.
+        if let Err(error) = machine.names.remove(&pod) {
+            tracing::warn!(sandbox = %pod, %error, "the name of a dead shim's network namespace stays");
+        }
         let killed = machine.pod_group(&pod).and_then(|group| cgroup::kill(&group));
         Ok((recorded, killed))
     });
@@ -294,8 +324,11 @@ fn mapping(mapping: &mainstay_messages::spec::IdMapping) -> IdMapping {
 
 fn network(network: mainstay_messages::spec::Network) -> NetworkMode {
     match network {
-        mainstay_messages::spec::Network::Private => NetworkMode::NETWORK_PRIVATE,
         mainstay_messages::spec::Network::Host => NetworkMode::NETWORK_HOST,
+        mainstay_messages::spec::Network::Default
+        | mainstay_messages::spec::Network::None
+        | mainstay_messages::spec::Network::Builtin
+        | mainstay_messages::spec::Network::Cni => NetworkMode::NETWORK_PRIVATE,
     }
 }
 

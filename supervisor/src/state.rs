@@ -8,15 +8,17 @@
 //!     │                                          ▼  │                     │
 //!     └────────────────── announced ──────────► Waiting ──────────────────┘  (by way of Reporting)
 //!
-//!   Live ──disowned──► Disowned ──forgotten──► (absent)
+//!   Live ──disowned──► Disowned ──forgotten──► (absent)        Live ──found ended──► Ended ──announced──► Reporting
 //! ```
 //!
-//! Exits go up until the receipt says that they are settled, and only then is the shim told to forget them (P1).
+//! Exits go up until the receipt says that they are settled, and only then is the shim told to forget them (P1). The removal
+//! of the container changes nothing about that: what is on its way then is forgotten when the shim has been told.
 //!
 //! Invariants:
 //! 1. What is settled or disowned is never reported again.
 //! 2. Only what is settled or disowned is acknowledged.
-//! 3. When the shim dies, each other process is reported exactly once, with its real exit where one is known.
+//! 3. What is on its way up stays known until it is settled, also when its container is removed.
+//! 4. When the shim dies, each other process is reported exactly once, with its real exit where one is known.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,12 +33,16 @@ use mainstay_task_api::convert::ProcessKey;
 pub struct Ledger {
     facts: BTreeMap<ProcessKey, Fact>,
     acknowledgements: BTreeSet<ProcessKey>,
+    /// Containers that were removed while something of them had not been acknowledged.
+    removed: BTreeSet<ContainerId>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Fact {
     /// Being made, or running.
     Live,
+    /// It was found to have ended; whether that is in the journal is not known here.
+    Ended(Exit),
     /// Its exit is on the way up.
     Reporting(Exit),
     /// Its exit was not taken yet: the shim will announce it again.
@@ -79,6 +85,14 @@ impl Ledger {
         }
     }
 
+    /// A process was found to have ended. Its shim announces that too, unless it was acknowledged before.
+    pub fn found_ended(&mut self, process: ProcessKey, exit: &Exit) {
+        let fact = self.facts.entry(process).or_insert(Fact::Live);
+        if *fact == Fact::Live {
+            *fact = Fact::Ended(exit.clone());
+        }
+    }
+
     /// A process could not be made: whoever asked for it has been told.
     pub fn withdrawn(&mut self, process: &ProcessKey) {
         if self.facts.get(process) == Some(&Fact::Live) {
@@ -96,7 +110,7 @@ impl Ledger {
     /// The shim said that a process has ended.
     pub fn announced(&mut self, process: ProcessKey, exit: &Exit) -> Announcement {
         match self.facts.get(&process) {
-            None | Some(Fact::Live | Fact::Waiting(_)) => {
+            None | Some(Fact::Live | Fact::Ended(_) | Fact::Waiting(_)) => {
                 self.facts.insert(process, Fact::Reporting(exit.clone()));
                 Announcement::Report
             }
@@ -117,7 +131,7 @@ impl Ledger {
                 self.acknowledgements.insert(process.clone());
             }
             (Fact::Reporting(exit), ExitReceipt::Pending) => *fact = Fact::Waiting(exit.clone()),
-            (Fact::Live | Fact::Waiting(_) | Fact::Settled | Fact::Disowned, _) => {}
+            (Fact::Live | Fact::Ended(_) | Fact::Waiting(_) | Fact::Settled | Fact::Disowned, _) => {}
         }
     }
 
@@ -125,6 +139,11 @@ impl Ledger {
     pub fn live(&self) -> Vec<ContainerId> {
         let live = self.facts.iter().filter(|(process, fact)| process.exec.is_none() && **fact == Fact::Live);
         live.map(|(process, _)| process.container.clone()).collect()
+    }
+
+    /// Whether a process is known of which no end is.
+    pub fn is_live(&self, process: &ProcessKey) -> bool {
+        self.facts.get(process) == Some(&Fact::Live)
     }
 
     /// What the shim has to be told to forget.
@@ -137,16 +156,28 @@ impl Ledger {
     pub fn acknowledged(&mut self, processes: &[ProcessKey]) {
         for process in processes {
             self.acknowledgements.remove(process);
-            if process.exec.is_some() {
+            if process.exec.is_some() || self.removed.contains(&process.container) {
                 self.facts.remove(process);
             }
         }
+        self.forget_removed();
     }
 
     /// A container was removed, and its execs with it.
     pub fn forgotten(&mut self, container: &ContainerId) {
-        self.facts.retain(|process, _| process.container != *container);
-        self.acknowledgements.retain(|process| process.container != *container);
+        let pending = &self.acknowledgements;
+        self.facts.retain(|process, fact| {
+            let under_way = matches!(fact, Fact::Reporting(_) | Fact::Waiting(_));
+            process.container != *container || under_way || pending.contains(process)
+        });
+        self.removed.insert(container.clone());
+        self.forget_removed();
+    }
+
+    /// Of a removed container of which nothing is left, nothing has to be known.
+    fn forget_removed(&mut self) {
+        let facts = &self.facts;
+        self.removed.retain(|container| facts.keys().any(|process| process.container == *container));
     }
 
     /// The shim died, and left these exit records. Answers what has to be reported; all of it is then on the way up.
@@ -168,7 +199,7 @@ impl Ledger {
             let exit = match fact {
                 Fact::Settled | Fact::Disowned => continue,
                 Fact::Live => Exit::unknown(reason, now),
-                Fact::Reporting(exit) | Fact::Waiting(exit) => exit.clone(),
+                Fact::Ended(exit) | Fact::Reporting(exit) | Fact::Waiting(exit) => exit.clone(),
             };
             *fact = Fact::Reporting(exit.clone());
             reports.push((process.clone(), exit));

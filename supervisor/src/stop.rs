@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mainstay_messages::supervisor::PodEnd;
 use mainstay_messages::{Error, Result, SandboxId};
 use mainstay_task_api::task::ShutdownRequest;
 
@@ -33,26 +34,33 @@ pub(crate) struct Remains {
     pub sandbox: SandboxId,
     /// Its shim, where it is known. One that is not is looked for.
     pub shim: RefCell<Option<Rc<Shim>>>,
+    /// What comes after it is undone.
+    pub end: PodEnd,
     pub turn: Turn,
 }
 
 impl Remains {
     /// Waits for its turn to work on the pod.
-    pub async fn of(machine: &Arc<Machine>, sandbox: &SandboxId, shim: Option<Rc<Shim>>) -> Result<Self> {
+    pub async fn of(
+        machine: &Arc<Machine>,
+        sandbox: &SandboxId,
+        shim: Option<Rc<Shim>>,
+        end: PodEnd,
+    ) -> Result<Self> {
         let turn = Turn::take(machine, format!("pod {sandbox}")).await?;
         let (machine, sandbox) = (Arc::clone(machine), sandbox.clone());
-        Ok(Self { machine, sandbox, shim: RefCell::new(shim), turn })
+        Ok(Self { machine, sandbox, shim: RefCell::new(shim), end, turn })
     }
 }
 
 /// Ends a shim and everything in it, and removes the pod's directories and cgroup.
-pub(crate) async fn stop(shim: Rc<Shim>) -> Result<()> {
-    clear(Remains::of(&shim.machine, &shim.sandbox, Some(Rc::clone(&shim))).await?).await
+pub(crate) async fn stop(shim: Rc<Shim>, end: PodEnd) -> Result<()> {
+    clear(Remains::of(&shim.machine, &shim.sandbox, Some(Rc::clone(&shim)), end).await?).await
 }
 
 /// Ends and removes what there is of a pod that no shim is known of.
-pub(crate) async fn sweep(machine: &Arc<Machine>, sandbox: &SandboxId) -> Result<()> {
-    clear(Remains::of(machine, sandbox, None).await?).await
+pub(crate) async fn sweep(machine: &Arc<Machine>, sandbox: &SandboxId, end: PodEnd) -> Result<()> {
+    clear(Remains::of(machine, sandbox, None, end).await?).await
 }
 
 async fn clear(remains: Remains) -> Result<()> {

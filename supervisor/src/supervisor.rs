@@ -15,6 +15,7 @@
 
 mod audit;
 mod commands;
+mod plugins;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,9 +28,8 @@ use actix::{
 use futures::FutureExt;
 use futures::future::{LocalBoxFuture, Shared};
 use mainstay_messages::error::Kind;
-use mainstay_messages::record::ShimRecord;
 use mainstay_messages::router::{Noted, ShimDied, TaskExited};
-use mainstay_messages::supervisor::{AdoptShim, Adopted, LaunchShim, StopShim};
+use mainstay_messages::supervisor::{AdoptShim, Adopted, LaunchShim, Launched, StopShim};
 use mainstay_messages::{Error, Result, SandboxId, Timestamp};
 
 use crate::adopt;
@@ -37,12 +37,14 @@ use crate::claim::Claim;
 use crate::facts::Facts;
 use crate::launch;
 use crate::machine::{Machine, now};
+use crate::network::PodNetworks;
 use crate::settings::SupervisorSettings;
 use crate::shim::Shim;
 use crate::spawn;
 use crate::stop;
 
 pub use audit::LEAK_ENDED_MS;
+pub use plugins::{PluginCame, WelcomePlugins};
 
 /// The most messages from one sender that wait for the supervisor. It only hands them on.
 pub const SUPERVISOR_MAILBOX_MAX: usize = 1_024;
@@ -72,12 +74,14 @@ impl ShimSupervisor {
     pub fn new(
         settings: SupervisorSettings,
         claim: Claim,
+        networks: Arc<dyn PodNetworks>,
         task_exited: Recipient<TaskExited>,
         shim_died: Recipient<ShimDied>,
         noted: Recipient<Noted>,
     ) -> Result<Self> {
-        let machine = Arc::new(Machine::new(settings, claim, noted)?);
-        Ok(Self { machine, facts: Facts::new(task_exited, shim_died), pods: HashMap::new() })
+        let machine = Arc::new(Machine::new(settings, claim, networks, noted)?);
+        let facts = Facts::new(Arc::clone(&machine), task_exited, shim_died);
+        Ok(Self { machine, facts, pods: HashMap::new() })
     }
 
     /// The shim of a pod, dead or alive.
@@ -163,7 +167,7 @@ impl Actor for ShimSupervisor {
 }
 
 impl Handler<LaunchShim> for ShimSupervisor {
-    type Result = ResponseActFuture<Self, Result<ShimRecord>>;
+    type Result = ResponseActFuture<Self, Result<Launched>>;
 
     fn handle(&mut self, message: LaunchShim, _: &mut Self::Context) -> Self::Result {
         let sandbox = message.record.id.clone();
@@ -180,7 +184,7 @@ impl Handler<LaunchShim> for ShimSupervisor {
         Box::pin(job.into_actor(self).map(move |outcome, supervisor, _| {
             supervisor.begun(&sandbox, &outcome);
             match outcome? {
-                Some(shim) => Ok(shim.record.clone()),
+                Some(shim) => Ok(Launched { shim: shim.record.clone(), network: shim.network() }),
                 None => Err(Error::unavailable(format!("the shim of pod {sandbox}"), "it is gone")),
             }
         }))
@@ -223,18 +227,18 @@ impl Handler<StopShim> for ShimSupervisor {
     type Result = ResponseActFuture<Self, Result<()>>;
 
     fn handle(&mut self, message: StopShim, _: &mut Self::Context) -> Self::Result {
-        let sandbox = message.sandbox;
+        let StopShim { sandbox, end } = message;
         let machine = Arc::clone(&self.machine);
         let pod = sandbox.clone();
         let (job, since, shim): (Joined<()>, _, _) = match self.pods.remove(&sandbox) {
-            None => (joined(async move { stop::sweep(&machine, &pod).await }), now(), None),
-            Some(Pod::Known(shim)) => (joined(stop::stop(Rc::clone(&shim))), now(), Some(shim)),
+            None => (joined(async move { stop::sweep(&machine, &pod, end).await }), now(), None),
+            Some(Pod::Known(shim)) => (joined(stop::stop(Rc::clone(&shim), end)), now(), Some(shim)),
             Some(Pod::Stopping { job, since, shim }) => (job, since, shim),
             Some(Pod::Beginning { job, .. }) => {
                 let stop = async move {
                     match job.await {
-                        Ok(Some(shim)) => stop::stop(shim).await,
-                        Ok(None) | Err(_) => stop::sweep(&machine, &pod).await,
+                        Ok(Some(shim)) => stop::stop(shim, end).await,
+                        Ok(None) | Err(_) => stop::sweep(&machine, &pod, end).await,
                     }
                 };
                 (joined(stop), now(), None)

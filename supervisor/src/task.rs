@@ -24,14 +24,15 @@ use mainstay_task_api::task::{KillRequest, ResizePtyRequest, StartRequest};
 use ttrpc::Code;
 
 use crate::cgroup;
+use crate::hooks;
 use crate::identity;
 use crate::link::{Call, CallError};
 use crate::machine::{Machine, now};
 use crate::shim::Shim;
 
 pub(crate) use change::{freeze, update};
-pub(crate) use create::{CREATE_CONTAINER, create};
-pub(crate) use delete::{delete, remove_directly};
+pub(crate) use create::{CREATE_CONTAINER, Creation, create};
+pub(crate) use delete::{Remains, delete, remove_directly};
 pub(crate) use exec::start_exec;
 pub(crate) use making::{Making, Makings};
 pub(crate) use query::{measure, measure_pod, query, recorded, tasks};
@@ -57,13 +58,16 @@ pub(crate) fn start(
 }
 
 async fn let_run(shim: Rc<Shim>, container: ContainerId) -> Result<Timestamp> {
+    hooks::container_starts(&shim.machine, &shim.sandbox, &container).await?;
     let request = StartRequest { id: container.as_str().to_owned(), ..Default::default() };
     // Taken before, so that no exit can seem to be earlier than the start.
     let at = now();
     let call = call(&shim, "the start", &container, shim.machine.settings.timeouts.start_ms);
     let started =
         shim.link.call(call, async |services, context| services.task.start(context, &request).await).await;
-    started.map(|_| at).map_err(start_failed)
+    started.map_err(start_failed)?;
+    hooks::container_started(&shim.machine, &shim.sandbox, &container);
+    Ok(at)
 }
 
 /// Sends a signal. What is gone has got it.

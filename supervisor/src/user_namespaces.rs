@@ -1,9 +1,12 @@
 //! Which ids of the host the pods with a user namespace have.
 //!
 //! A pod's ids are written into its directory before anything is made with them, and are free again when that is gone, with the
-//! pod's last process. So what is in use is known from the directories alone, after a kill -9 and without the store too.
+//! pod's last process. So what is in use is known from the directories alone, after a kill -9 and without the store too. What other
+//! programs use, other runtimes among them, is known as far as processes run in their user namespaces.
 //!
 //! Owns: the choice of a range, and the file that holds it. Never: makes a namespace.
+
+mod kernel;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -146,7 +149,12 @@ pub(crate) fn assign(machine: &Machine, record: &SandboxRecord) -> Result<()> {
         .extend(chosen.iter().filter(|(id, _)| **id != record.id).map(|(id, ids)| (id.clone(), ids.clone())));
     let assigned = match wanted {
         UserNamespace::Host => return Ok(()),
-        UserNamespace::Auto => auto(&machine.settings.user_namespaces, &others, place_of(directories))?,
+        UserNamespace::Auto => {
+            let elsewhere = kernel::ranges_in_use();
+            let elsewhere = elsewhere
+                .map_err(|error| Error::unavailable("the user namespaces of this machine", error))?;
+            auto(&machine.settings.user_namespaces, &others, &elsewhere, place_of(directories))?
+        }
         UserNamespace::Mapped(ids) => given(ids, &others)?,
     };
     chosen.insert(record.id.clone(), assigned.clone());
@@ -176,8 +184,14 @@ fn place_of(directories: &Directories) -> u64 {
     hasher.finish()
 }
 
-fn auto(settings: &UserNamespaces, others: &[(SandboxId, Assigned)], from: u64) -> Result<Assigned> {
-    let taken: Vec<IdMapping> = others.iter().flat_map(|(_, other)| other.ids.ranges().copied()).collect();
+fn auto(
+    settings: &UserNamespaces,
+    others: &[(SandboxId, Assigned)],
+    elsewhere: &[IdMapping],
+    from: u64,
+) -> Result<Assigned> {
+    let of_pods = others.iter().flat_map(|(_, other)| other.ids.ranges());
+    let taken: Vec<IdMapping> = of_pods.chain(elsewhere).copied().collect();
     let Some(range) = settings.free(&taken, from) else {
         let what = "pods with a user namespace of the configured ids (user_namespaces.host_ids)".to_owned();
         return Err(Error::ResourceExhausted { what, limit: u64::from(settings.pods()) });
@@ -295,8 +309,18 @@ mod tests {
     fn when_all_are_taken_it_says_how_many_there_are() {
         let settings = UserNamespaces { first_host_id: 100, host_ids: 25, ids_per_pod: 10 };
         let others = [assigned("a", Origin::Auto, 100, 10), assigned("b", Origin::Given, 115, 1)];
-        let error = auto(&settings, &others, 7).expect_err("full").to_string();
+        let error = auto(&settings, &others, &[], 7).expect_err("full").to_string();
         assert!(error.contains("user_namespaces.host_ids") && error.contains("limit of 2"), "{error}");
+    }
+
+    /// Two commands that each ran a container of their own had begun to look at the same place, and their containers the same
+    /// ids: each could have sent signals to the other's.
+    #[test]
+    fn what_another_runtime_has_is_passed_over() {
+        let settings = UserNamespaces { first_host_id: 100, host_ids: 30, ids_per_pod: 10 };
+        let own = [assigned("a", Origin::Auto, 100, 10)];
+        let found = auto(&settings, &own, &[range(115, 1)], 0).expect("one is free");
+        assert_eq!(found.ids, IdMappings::both([range(120, 10)]));
     }
 
     proptest! {

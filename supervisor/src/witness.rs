@@ -9,17 +9,22 @@
 //!                  else what the kernel says of a process that nobody has waited for, or of the pidfd of one
 //!                  else Lost
 //! ```
+//!
+//! A PID 1 of which nobody has written down which process it is (the runtime was killed while it was being made) is watched by
+//! its exit record and its cgroup: it has ended when nothing of its container runs.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
+use mainstay_cgroups::Occupancy;
 use mainstay_messages::process::{ExitStatus, OomVerdict, UnknownReason};
 use mainstay_messages::router::ExitReceipt;
 use mainstay_messages::{ContainerId, Exit, ProcessIdentity, SandboxId, Timestamp};
 use mainstay_task_api::convert::ProcessKey;
 
+use crate::cgroup;
 use crate::files;
 use crate::identity;
 use crate::machine::{Machine, now};
@@ -33,6 +38,8 @@ use crate::watch::{WatchedProcess, is_over};
 pub(crate) const RECORD_WAIT_MS: u64 = 500;
 /// Time between two looks for it, in milliseconds.
 const RECORD_LOOK_MS: u64 = 20;
+/// Time between two looks at the cgroup of a container whose process is not known, in milliseconds.
+const GROUP_LOOK_MS: u64 = 1_000;
 
 /// What can be seen of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,10 +86,15 @@ pub(crate) fn begin(shim: &Rc<Shim>) {
 }
 
 /// Waits for the end of one container and reports it.
-async fn testify(shim: Rc<Shim>, container: ContainerId, process: ProcessIdentity) {
+async fn testify(shim: Rc<Shim>, container: ContainerId, process: Option<ProcessIdentity>) {
     let key = process_key(&container, None);
-    let exit = match watch(&shim, &key, &process).await {
-        Ok(exit) => exit,
+    let watched = match process {
+        Some(process) => watch(&shim, &key, &process).await.map(Some),
+        None => watch_group(&shim, &key).await,
+    };
+    let exit = match watched {
+        Ok(Some(exit)) => exit,
+        Ok(None) => return,
         Err(error) => {
             tracing::error!(sandbox = %shim.sandbox, %container, %error, "the end of a container cannot be watched");
             return;
@@ -105,7 +117,60 @@ async fn watch(shim: &Shim, key: &ProcessKey, process: &ProcessIdentity) -> io::
     recorded(shim, key, process, Some(&watched), UnknownReason::ShimOutOfReach).await
 }
 
-/// How a process ended that has: by its shim's own record, for which it is waited a while.
+/// Waits for the end of a container whose process is not known. None when its end came otherwise, or it was never made.
+async fn watch_group(shim: &Rc<Shim>, key: &ProcessKey) -> io::Result<Option<Exit>> {
+    loop {
+        if !shim.ledger.borrow().is_live(key) {
+            return Ok(None);
+        }
+        // What this runtime is making itself is not there yet.
+        if shim.makings.none_of(key).is_ok() {
+            if let Some(process) = shim.process_of(&key.container) {
+                return watch(shim, key, &process).await.map(Some);
+            }
+            // The record is looked for last: it may appear when the last process has just gone.
+            if !occupied(shim, &key.container).await {
+                let exit = record(shim, key).await;
+                if exit.is_some() || !occupied(shim, &key.container).await {
+                    return Ok(Some(
+                        exit.unwrap_or_else(|| Exit::unknown(UnknownReason::ShimOutOfReach, now())),
+                    ));
+                }
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(GROUP_LOOK_MS)).await;
+    }
+}
+
+/// Whether anything of a container may run. What cannot be seen may.
+async fn occupied(shim: &Shim, container: &ContainerId) -> bool {
+    let (sandbox, container) = (shim.sandbox.clone(), container.clone());
+    let look = move |machine: &Machine| {
+        let group = machine.container_group(&sandbox, &container)?;
+        group.occupancy().map_err(cgroup::error)
+    };
+    let seen = shim.machine.blocking("a look at the cgroup of a container", look).await;
+    !matches!(seen, Ok(Occupancy::Empty))
+}
+
+/// The exit record of a process that has ended, for which it is waited a while.
+async fn record(shim: &Shim, key: &ProcessKey) -> Option<Exit> {
+    let directories = &shim.machine.directories;
+    let record = async {
+        loop {
+            if let Some(exit) = files::exit_record(directories, &shim.sandbox, key) {
+                return exit;
+            }
+            tokio::time::sleep(Duration::from_millis(RECORD_LOOK_MS)).await;
+        }
+    };
+    if !directories.bundle(&shim.sandbox, &key.container).exists() {
+        return None;
+    }
+    tokio::time::timeout(Duration::from_millis(RECORD_WAIT_MS), record).await.ok()
+}
+
+/// How a process ended that has: by its shim's own record, else by what is left of it.
 async fn recorded(
     shim: &Shim,
     key: &ProcessKey,
@@ -113,22 +178,11 @@ async fn recorded(
     watched: Option<&WatchedProcess>,
     lost: UnknownReason,
 ) -> io::Result<Exit> {
-    let machine: &Machine = &shim.machine;
-    let record = async {
-        loop {
-            if let Some(exit) = files::exit_record(&machine.directories, &shim.sandbox, key) {
-                return exit;
-            }
-            tokio::time::sleep(Duration::from_millis(RECORD_LOOK_MS)).await;
-        }
-    };
-    if machine.directories.bundle(&shim.sandbox, &key.container).exists()
-        && let Ok(exit) = tokio::time::timeout(Duration::from_millis(RECORD_WAIT_MS), record).await
-    {
+    if let Some(exit) = record(shim, key).await {
         return Ok(exit);
     }
     let pidfd = watched.map(WatchedProcess::pidfd);
-    Ok(match look(&machine.directories, &shim.sandbox, key, process, pidfd)? {
+    Ok(match look(&shim.machine.directories, &shim.sandbox, key, process, pidfd)? {
         Sight::Ended(exit) => exit,
         Sight::Runs | Sight::Lost => Exit::unknown(lost, now()),
     })

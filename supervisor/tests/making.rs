@@ -35,7 +35,7 @@ async fn held(
     fs::write(faults.join(point), "hang").expect("written");
     let message = CreateTask { record: container.clone(), sandbox: sandbox.clone() };
     let created = supervisor.address.send(message);
-    let making = actix::spawn(async move { created.await.expect("it runs") });
+    let making = actix::spawn(async move { created.await.expect("it runs").map(|made| made.process) });
     let file = faults.join(format!("{point}{HELD}"));
     until("the creation is held", || file.exists()).await;
     making

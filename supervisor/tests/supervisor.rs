@@ -10,7 +10,7 @@ use mainstay_messages::spec::{
     Access, Mount, MountSource, Network, PidMode, Privilege, Rlimit, Rootfs, Terminal, WindowSize,
 };
 use mainstay_messages::supervisor::{
-    AdoptShim, Adopted, DeleteTask, MeasureShim, MeasureTask, QueryTask, SignalScope, SignalTask,
+    AdoptShim, Adopted, DeleteTask, MeasureShim, MeasureTask, PodEnd, QueryTask, SignalScope, SignalTask,
     StartExecTask, StopShim, TaskKnowledge, TaskState, TaskStatus,
 };
 use mainstay_messages::{ContainerSpec, Error, ExecSpec, SandboxSpec, Signal};
@@ -43,7 +43,7 @@ async fn a_container_lives_and_leaves_nothing() {
     }
     assert!(world.left_of(&container).is_empty(), "{:?}", world.left_of(&container));
     for _ in 0..2 {
-        supervisor.done(StopShim { sandbox: sandbox.id.clone() }).await;
+        supervisor.done(StopShim { sandbox: sandbox.id.clone(), end: PodEnd::Removed }).await;
     }
     assert!(world.left(&sandbox).is_empty(), "{:?}", world.left(&sandbox));
 }
@@ -108,7 +108,7 @@ async fn an_exit_that_is_not_taken_is_known_when_its_record_is_gone() {
     let container = world.container(&sandbox, "web", &["sh", "-c", "exit 42"]);
     supervisor.run(&sandbox, &container).await;
     supervisor.exit_of("web").await;
-    supervisor.done(StopShim { sandbox: sandbox.id.clone() }).await;
+    supervisor.done(StopShim { sandbox: sandbox.id.clone(), end: PodEnd::Removed }).await;
     assert!(world.left(&sandbox).is_empty(), "{:?}", world.left(&sandbox));
     let known = supervisor.done(QueryTask { task: key(&container) }).await;
     let TaskKnowledge::Known(task) = known else { panic!("{known:?}") };
@@ -161,7 +161,7 @@ async fn a_dead_shims_containers_are_dead_and_reported() {
         supervisor.done(DeleteTask { sandbox: sandbox.id.clone(), container: container.id.clone() }).await;
         assert!(world.left_of(container).is_empty(), "{:?}", world.left_of(container));
     }
-    supervisor.done(StopShim { sandbox: sandbox.id.clone() }).await;
+    supervisor.done(StopShim { sandbox: sandbox.id.clone(), end: PodEnd::Removed }).await;
     assert!(world.left(&sandbox).is_empty(), "{:?}", world.left(&sandbox));
     // The same name can be used again at once.
     supervisor.launch(world.sandbox("pod")).await;
@@ -183,7 +183,7 @@ async fn a_dead_shims_pod_init_is_dead_too() {
         world.left(&sandbox).iter().all(|left| !left.starts_with("shim"))
     })
     .await;
-    supervisor.done(StopShim { sandbox: sandbox.id.clone() }).await;
+    supervisor.done(StopShim { sandbox: sandbox.id.clone(), end: PodEnd::Removed }).await;
     assert!(world.left(&sandbox).is_empty(), "{:?}", world.left(&sandbox));
 }
 
@@ -236,8 +236,8 @@ async fn stopping_a_pod_reports_what_ran_in_it() {
     let container = world.container(&sandbox, "web", FOREVER);
     let process = supervisor.run(&sandbox, &container).await;
     let (first, second) = futures::join!(
-        supervisor.done(StopShim { sandbox: sandbox.id.clone() }),
-        supervisor.done(StopShim { sandbox: sandbox.id.clone() })
+        supervisor.done(StopShim { sandbox: sandbox.id.clone(), end: PodEnd::Removed }),
+        supervisor.done(StopShim { sandbox: sandbox.id.clone(), end: PodEnd::Removed })
     );
     assert_eq!((first, second), ((), ()));
     assert!(!runs(&process));
@@ -330,7 +330,7 @@ async fn a_hung_shim_can_be_stopped() {
     let container = world.container(&sandbox, "web", FOREVER);
     let process = supervisor.run(&sandbox, &container).await;
     signal(&sandbox.shim.as_ref().expect("launched").process, UnixSignal::STOP);
-    supervisor.done(StopShim { sandbox: sandbox.id.clone() }).await;
+    supervisor.done(StopShim { sandbox: sandbox.id.clone(), end: PodEnd::Removed }).await;
     assert!(!runs(&process));
     assert!(world.left(&sandbox).is_empty(), "{:?}", world.left(&sandbox));
     // Its containers get their terminal fact, and no "shim died", since its end was asked for.
@@ -432,7 +432,7 @@ async fn another_supervisor_adopts_what_runs() {
 
     second.done(SignalTask { task: key(&long), signal: Signal::KILL, scope: SignalScope::Cgroup }).await;
     assert_eq!(second.exit_of("long").await.status, ExitStatus::Signaled { signal: 9 });
-    second.done(StopShim { sandbox: sandbox.id.clone() }).await;
+    second.done(StopShim { sandbox: sandbox.id.clone(), end: PodEnd::Removed }).await;
     assert!(world.left(&sandbox).is_empty(), "{:?}", world.left(&sandbox));
 }
 
@@ -503,7 +503,7 @@ async fn a_shim_that_died_meanwhile_is_buried() {
     );
     second.done(DeleteTask { sandbox: sandbox.id.clone(), container: running.id.clone() }).await;
     assert!(world.left_of(&running).is_empty(), "{:?}", world.left_of(&running));
-    second.done(StopShim { sandbox: sandbox.id.clone() }).await;
+    second.done(StopShim { sandbox: sandbox.id.clone(), end: PodEnd::Removed }).await;
     assert!(world.left(&sandbox).is_empty(), "{:?}", world.left(&sandbox));
 }
 
@@ -530,7 +530,7 @@ async fn after_a_reboot_nobody_is_taken_for_the_shim() {
     assert_eq!(supervisor.done(adopt).await, Adopted::Gone);
     let exit = supervisor.exit_of("web").await;
     assert_eq!(exit.status, ExitStatus::Unknown { reason: UnknownReason::HostRebooted });
-    supervisor.done(StopShim { sandbox: sandbox.id.clone() }).await;
+    supervisor.done(StopShim { sandbox: sandbox.id.clone(), end: PodEnd::Removed }).await;
     assert!(stranger.try_wait().expect("ours").is_none(), "the stranger was killed");
     stranger.kill().expect("ours");
     stranger.wait().expect("ours");
@@ -557,7 +557,7 @@ async fn a_shim_that_nothing_was_written_about_is_found() {
     let again = third.launch(unrecorded).await;
     assert!(!runs(&process));
     assert_ne!(again.shim.expect("launched").process, process);
-    third.done(StopShim { sandbox: sandbox.id.clone() }).await;
+    third.done(StopShim { sandbox: sandbox.id.clone(), end: PodEnd::Removed }).await;
     assert!(world.left(&sandbox).is_empty(), "{:?}", world.left(&sandbox));
 }
 
@@ -578,7 +578,7 @@ async fn a_shim_inherits_nothing() {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).expect("root may look");
     assert_eq!(environment, b"");
     drop(leaked);
-    supervisor.done(StopShim { sandbox: sandbox.id.clone() }).await;
+    supervisor.done(StopShim { sandbox: sandbox.id.clone(), end: PodEnd::Removed }).await;
 }
 
 /// A program that embeds the runtime for one run leaves nothing behind, however it ends.

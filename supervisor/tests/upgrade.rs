@@ -11,11 +11,12 @@ use std::process::{Child, Command, Stdio};
 
 use false_shim::{FalseShim, Recording};
 use mainstay_cgroups::{Cgroup, CgroupPath, Controllers, Layout};
-use mainstay_messages::process::{ExitStatus, OomVerdict};
+use mainstay_messages::process::{ExitStatus, OomVerdict, UnknownReason};
 use mainstay_messages::record::SandboxRecord;
 use mainstay_messages::router::TaskKey;
 use mainstay_messages::supervisor::{
-    AdoptShim, Adopted, DeleteTask, MeasureTask, ReopenTaskLog, SignalScope, SignalTask, StopShim, TaskStatus,
+    AdoptShim, Adopted, DeleteTask, MeasureTask, PodEnd, ReopenTaskLog, SignalScope, SignalTask, StopShim,
+    TaskStatus,
 };
 use mainstay_messages::{ContainerId, Error, Exit, ProcessIdentity, Signal, Timestamp};
 use mainstay_supervisor::identity::identity_of;
@@ -87,6 +88,8 @@ async fn a_shim_of_version_1_is_adopted() {
     let reopen = ReopenTaskLog { sandbox: sandbox.id.clone(), container: id("web") };
     let error = supervisor.address.send(reopen).await.expect("it runs").expect_err("it knows no such call");
     assert!(error.to_string().contains("log of container web"), "{error}");
+    let reason = "not supported: the shim is of an older version, which cannot do this";
+    assert!(error.to_string().ends_with(reason), "the machine is not to blame: {error}");
 
     supervisor
         .done(SignalTask { task: key(&sandbox, "web"), signal: Signal::KILL, scope: SignalScope::Cgroup })
@@ -98,7 +101,7 @@ async fn a_shim_of_version_1_is_adopted() {
         let method = Recording::method(question);
         assert!(shim.was_asked(method, &recording.asked(question)), "{question}: {:?}", shim.asked());
     }
-    supervisor.done(StopShim { sandbox: sandbox.id.clone() }).await;
+    supervisor.done(StopShim { sandbox: sandbox.id.clone(), end: PodEnd::Removed }).await;
     assert!(shim.has_ended() && world.left(&sandbox).is_empty(), "{:?}", world.left(&sandbox));
 }
 
@@ -197,10 +200,49 @@ async fn a_shim_of_a_later_version_is_no_orphan() {
     for container in ["web", "stubborn"] {
         supervisor.done(DeleteTask { sandbox: sandbox.id.clone(), container: id(container) }).await;
     }
-    supervisor.done(StopShim { sandbox: sandbox.id.clone() }).await;
+    supervisor.done(StopShim { sandbox: sandbox.id.clone(), end: PodEnd::Removed }).await;
     assert!(shim.has_ended() && world.left(&sandbox).is_empty(), "{:?}", world.left(&sandbox));
     let next = tokio::time::timeout(std::time::Duration::from_millis(100), supervisor.fact()).await;
     assert!(!matches!(next, Ok(Fact::Exited(..))), "{next:?}: each end is told once");
+}
+
+/// The runtime was killed while a container was being made, so that nobody had written down its process, and the next one
+/// could not talk to its shim: nobody watched that container, and it counted as running until its pod was removed.
+#[actix::test]
+async fn a_container_whose_process_was_not_written_down_is_watched_too() {
+    let Some(world) = World::new() else { return };
+    let recording = Recording::version_1();
+    let shim = FalseShim::start(&world, "pod", [("Info", recording.info_of(LATER, LATER))].into());
+    let inmate = Inmate::start(&world, "pod/killed", "echo; while :; do sleep 0.05; done");
+    let mut supervisor = world.supervisor().await;
+    let sandbox = adopted_pod(&world, &shim);
+    let recorded = world.directories.bundle(&sandbox.id, &id("done"));
+    std::fs::create_dir_all(&recorded).expect("made");
+    std::fs::write(
+        recorded.join("exit"),
+        wire::from_hex(&String::from_utf8_lossy(&recording.file("exit.hex"))),
+    )
+    .expect("written");
+    let containers = ["done", "killed", "never-made"].map(id).to_vec();
+    let adopt =
+        AdoptShim { record: sandbox.clone(), containers, processes: std::collections::BTreeMap::new() };
+    supervisor.address.send(adopt).await.expect("it runs").expect_err("nothing in common");
+
+    let unknown = ExitStatus::Unknown { reason: UnknownReason::ShimOutOfReach };
+    let mut told = std::collections::BTreeMap::new();
+    while told.len() < 2 {
+        let Fact::Exited(task, exit) = supervisor.fact().await else { panic!("no exit") };
+        assert!(told.insert(task.container.to_string(), exit.status).is_none(), "{told:?}");
+    }
+    let expected = [("done", ExitStatus::Exited { code: 42 }), ("never-made", unknown.clone())];
+    assert_eq!(told, expected.map(|(name, status)| (name.to_owned(), status)).into());
+    assert!(runs(&inmate.process()), "what runs has not ended");
+    let kill = SignalTask { task: key(&sandbox, "killed"), signal: Signal::KILL, scope: SignalScope::Cgroup };
+    supervisor.done(kill).await;
+    drop(inmate);
+    assert_eq!(supervisor.exit_of("killed").await.status, unknown);
+    supervisor.done(StopShim { sandbox: sandbox.id.clone(), end: PodEnd::Removed }).await;
+    assert!(shim.has_ended() && world.left(&sandbox).is_empty(), "{:?}", world.left(&sandbox));
 }
 
 /// One that is later, and still speaks what this program speaks, is as good as any.
@@ -217,7 +259,7 @@ async fn a_later_shim_that_still_speaks_this_version_is_adopted() {
         adopt(&supervisor, &sandbox, &[("web", recording.process("web"))]).await.expect("it answers");
     assert!(matches!(&adopted, Adopted::Running(tasks) if tasks.len() == 2), "{adopted:?}");
     supervisor.exit_of("done").await;
-    supervisor.done(StopShim { sandbox: sandbox.id.clone() }).await;
+    supervisor.done(StopShim { sandbox: sandbox.id.clone(), end: PodEnd::Removed }).await;
 }
 
 /// Makes the recording anew, from the shim of this version or the one of `MAINSTAY_RECORD_SHIM`, into the directory
@@ -239,7 +281,7 @@ async fn record() {
     let web = world.container(&sandbox, "web", &["sleep", "1000000"]);
     supervisor.run(&sandbox, &web).await;
     Recording::make(&world, &sandbox, &to);
-    supervisor.done(StopShim { sandbox: sandbox.id.clone() }).await;
+    supervisor.done(StopShim { sandbox: sandbox.id.clone(), end: PodEnd::Removed }).await;
 }
 
 impl World {

@@ -4,7 +4,7 @@ mod world;
 
 use std::fs;
 
-use mainstay_messages::supervisor::StopShim;
+use mainstay_messages::supervisor::{PodEnd, StopShim};
 use rustix::process::{Pid, Signal as UnixSignal};
 use world::{World, runs, until};
 
@@ -36,7 +36,7 @@ async fn pods_start_without_their_zygote() {
     let second = supervisor.launch(world.sandbox("second")).await;
     for sandbox in [first, second] {
         assert!(runs(&sandbox.shim.as_ref().expect("launched").process));
-        supervisor.done(StopShim { sandbox: sandbox.id.clone() }).await;
+        supervisor.done(StopShim { sandbox: sandbox.id.clone(), end: PodEnd::Removed }).await;
         assert!(world.left(&sandbox).is_empty(), "{:?}", world.left(&sandbox));
     }
     assert_eq!(zygotes().len(), 1);

@@ -183,10 +183,9 @@ impl Container {
                 let asked = ask(supervisor.freeze_task.clone(), message, what, FREEZE_TIMEOUT_MS);
                 self.later(asked.map(move |result| Input::Frozen(to, result)), ctx);
             }
-            Ask::Update(limits) => {
-                let before = record.limits().clone();
-                let message =
-                    UpdateTask { sandbox, container: id, limits: Resources::clone(&limits), before };
+            Ask::Update(limits, consult) => {
+                let (wanted, before) = (Resources::clone(&limits), record.limits().clone());
+                let message = UpdateTask { sandbox, container: id, limits: wanted, before, consult };
                 let what = format!("the change of limits of {whom}");
                 let asked = ask(supervisor.update_task.clone(), message, what, FORWARD_TIMEOUT_MS);
                 self.later(asked.map(move |result| Input::Updated(limits, result)), ctx);

@@ -31,7 +31,7 @@ use mainstay_messages::record::{ContainerRecord, Paused};
 use mainstay_messages::router::{Deregister, ExitReceipt};
 use mainstay_messages::sandbox::AdmitContainer;
 use mainstay_messages::spec::{ContainerSpec, ExecSpec, Resources, WindowSize};
-use mainstay_messages::supervisor::Stats;
+use mainstay_messages::supervisor::{Consult, Stats};
 use mainstay_messages::{ContainerId, Error, ExecId, Exit, Result, Signal};
 
 use crate::call::{CallId, Inbox, Reply};
@@ -91,7 +91,7 @@ pub(crate) enum Request {
     ReopenLog,
     Measure,
     Freeze(Paused),
-    Update(Box<Resources>),
+    Update(Box<Resources>, Consult),
     Exit(Option<ExecId>, Exit),
     Adopt(Knowledge),
     #[cfg(feature = "faults")]
@@ -186,7 +186,7 @@ impl Handler<Deliver> for Container {
             Request::ReopenLog => Input::ReopenLog { call },
             Request::Measure => Input::Measure { call },
             Request::Freeze(to) => Input::Freeze { call, to },
-            Request::Update(change) => Input::Update { call, change },
+            Request::Update(change, consult) => Input::Update { call, change, consult },
             Request::Exit(exec, exit) => Input::Exit { call, exec, exit },
             Request::Adopt(knowledge) => Input::Adopt(knowledge),
             #[cfg(feature = "faults")]

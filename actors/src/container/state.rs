@@ -299,7 +299,7 @@ impl Machine for State {
             Input::Measure { call } => self.forward_while_running(call, "measuring", Forward::Measure),
             Input::Freeze { call, to } => self.freeze(call, to, now),
             Input::Frozen(to, result) => self.frozen(to, result, now),
-            Input::Update { call, change } => self.update(call, &change, now),
+            Input::Update { call, change, consult } => self.update(call, &change, consult, now),
             Input::Updated(limits, result) => self.updated(*limits, result, now),
             Input::Looked(result) => self.looked(result, now),
             Input::ExecKilled => self.exec_killed(now),

@@ -1,11 +1,15 @@
 //! From what a person types to an id: an exact id, a name, or the unique beginning of an id.
+//!
+//! A creation that was given up, and became durable all the same, may be listed beside the one that has its name by then,
+//! until it is undone; and what is being removed, beside its successor. The name means the other one: whoever stops `web` wants
+//! the `web` that runs. By their ids they can be reached too.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use mainstay_messages::error::Kind;
-use mainstay_messages::record::{ContainerSnapshot, SandboxSnapshot};
+use mainstay_messages::record::{ContainerPhase, ContainerSnapshot, SandboxPhase, SandboxSnapshot};
 use mainstay_messages::{ContainerId, Error, ExecId, Result, SandboxId};
 
 use super::{Directory, Shelf};
@@ -13,11 +17,31 @@ use super::{Directory, Shelf};
 /// The largest number of wrong characters for which a known name is still proposed.
 const PROPOSAL_DISTANCE_MAX: usize = 3;
 
+/// What has a name.
+struct Named<K> {
+    name: String,
+    id: K,
+    stay: Stay,
+}
+
+/// Whether something is there to stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stay {
+    Stays,
+    /// It is half made, or being removed.
+    Passes,
+}
+
 impl Directory {
     /// The sandbox that `text` means: its id, its name, or the unique beginning of its id.
     pub fn resolve_sandbox(&self, text: &str) -> Result<SandboxId> {
         let names = || {
-            let named = |s: &Arc<SandboxSnapshot>| (s.record.name().to_string(), s.record.id.clone());
+            let named = |s: &Arc<SandboxSnapshot>| {
+                let record = &s.record;
+                let passes = record.is_half_made() || record.phase == SandboxPhase::Removing;
+                let stay = if passes { Stay::Passes } else { Stay::Stays };
+                Named { name: record.name().to_string(), id: record.id.clone(), stay }
+            };
             self.sandboxes().iter().map(named).collect()
         };
         self.pick(Kind::Sandbox, text, |directory| &directory.sandboxes, names)
@@ -34,10 +58,13 @@ impl Directory {
                 .collect();
             let mut names = Vec::new();
             for container in self.containers(None) {
-                let (id, name) = (&container.record.id, container.record.name());
-                names.push((name.to_string(), id.clone()));
-                if let Some(pod) = pods.get(&container.record.sandbox) {
-                    names.push((format!("{pod}/{name}"), id.clone()));
+                let record = &container.record;
+                let (id, name) = (&record.id, record.name());
+                let passes = record.is_half_made() || record.phase == ContainerPhase::Removing;
+                let stay = if passes { Stay::Passes } else { Stay::Stays };
+                names.push(Named { name: name.to_string(), id: id.clone(), stay });
+                if let Some(pod) = pods.get(&record.sandbox) {
+                    names.push(Named { name: format!("{pod}/{name}"), id: id.clone(), stay });
                 }
             }
             names
@@ -56,7 +83,7 @@ impl Directory {
             Kind::Sandbox => nearest(text, self.known_sandboxes()),
             Kind::Container => nearest(text, self.known_containers()),
             Kind::Either => nearest(text, self.known_sandboxes().chain(self.known_containers())),
-            Kind::Exec | Kind::Image => None,
+            Kind::Exec | Kind::Image | Kind::Plugin => None,
         };
         Error::NotFound { kind, id: shown(text), nearest }
     }
@@ -76,7 +103,7 @@ impl Directory {
         kind: Kind,
         text: &str,
         shelf: impl Fn(&super::Shelves) -> &Shelf<K, S>,
-        names: impl FnOnce() -> Vec<(String, K)>,
+        names: impl FnOnce() -> Vec<Named<K>>,
     ) -> Result<K>
     where
         K: Ord + Clone + ToString + std::str::FromStr,
@@ -88,7 +115,7 @@ impl Directory {
             return Ok(id.clone());
         }
         let names = names();
-        let named: Vec<&K> = names.iter().filter(|(name, _)| name == text).map(|(_, id)| id).collect();
+        let named = holders(&names, text);
         if let Some(found) = only(kind, text, &named)? {
             return Ok(found);
         }
@@ -103,9 +130,17 @@ impl Directory {
         if let Some(found) = only(kind, text, &begun)? {
             return Ok(found);
         }
-        let known = names.iter().map(|(name, _)| name.clone()).chain(objects.keys().map(K::to_string));
+        let known = names.iter().map(|named| named.name.clone()).chain(objects.keys().map(K::to_string));
         Err(Error::NotFound { kind, id: shown(text), nearest: nearest(text, known) })
     }
+}
+
+/// Those that a name means: those that stay where there are such, else all that have it.
+fn holders<'a, K>(names: &'a [Named<K>], text: &str) -> Vec<&'a K> {
+    let all: Vec<&Named<K>> = names.iter().filter(|named| named.name == text).collect();
+    let staying: Vec<&K> =
+        all.iter().filter(|named| named.stay == Stay::Stays).map(|named| &named.id).collect();
+    if staying.is_empty() { all.iter().map(|named| &named.id).collect() } else { staying }
 }
 
 /// The one candidate, none, or the error that names two of them.

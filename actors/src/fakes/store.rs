@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, pending, ready};
-use mainstay_messages::event::{Event, Seq};
+use mainstay_messages::event::{Bearer, Event, Seq, Subject};
 use mainstay_messages::journal::{Change, Commit, Committed};
 use mainstay_messages::record::{ContainerRecord, SandboxRecord};
-use mainstay_messages::{ContainerId, Error, Result, SandboxId};
+use mainstay_messages::{ContainerId, Error, Name, Result, SandboxId, Timestamp};
 use tokio::time::Instant;
 
 use super::fence::Fence;
-use crate::ports::{Damaged, EventFilter, EventPage, EventQuery, Loaded, Store};
+use crate::ports::{BEARERS_MAX, Damaged, EventFilter, EventPage, EventQuery, Loaded, Store};
 
 /// See the module. Cheap to clone; all clones are the same store.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +32,8 @@ struct Inner {
     containers: BTreeMap<ContainerId, ContainerRecord>,
     damaged: Vec<Damaged>,
     events: Vec<Event>,
+    /// Those who have or had a name, the oldest first.
+    bearers: Vec<(Name, Bearer)>,
     last: Seq,
     fault: StoreFault,
     director: Director,
@@ -232,9 +234,16 @@ impl Inner {
         self.commits += 1;
         for change in commit.changes {
             match change {
-                Change::PutSandbox(record) => drop(self.sandboxes.insert(record.id.clone(), *record)),
+                Change::PutSandbox(record) => {
+                    self.has_name(record.name(), Subject::sandbox(&record.id), record.created_at);
+                    self.sandboxes.insert(record.id.clone(), *record);
+                }
                 Change::DeleteSandbox(id) => drop(self.sandboxes.remove(&id)),
-                Change::PutContainer(record) => drop(self.containers.insert(record.id.clone(), *record)),
+                Change::PutContainer(record) => {
+                    let subject = Subject::container(&record.sandbox, &record.id);
+                    self.has_name(record.name(), subject, record.created_at);
+                    self.containers.insert(record.id.clone(), *record);
+                }
                 Change::DeleteContainer(id) => {
                     self.damaged.retain(|damaged| damaged.id != id.as_str());
                     self.containers.remove(&id);
@@ -246,6 +255,13 @@ impl Inner {
             self.events.push(fact.numbered(self.last));
         }
         Committed { last: self.last }
+    }
+
+    fn has_name(&mut self, name: &Name, subject: Subject, created_at: Timestamp) {
+        let bearer = Bearer { subject, created_at };
+        if !self.bearers.iter().any(|(_, known)| *known == bearer) {
+            self.bearers.push((name.clone(), bearer));
+        }
     }
 }
 
@@ -329,5 +345,15 @@ impl Store for MemoryStore {
         let events = inner.events.iter().filter(wanted).take(query.limit).cloned().collect();
         let first_kept = inner.events.first().map_or(inner.last.next(), |event| event.seq);
         ready(Ok(EventPage { events, first_kept, last: inner.last })).boxed()
+    }
+
+    fn bearers(&self, name: &Name) -> BoxFuture<'static, Result<Vec<Bearer>>> {
+        let mut inner = self.lock();
+        if let Some(unread) = inner.unread() {
+            return unread;
+        }
+        let named = inner.bearers.iter().rev().filter(|(known, _)| known == name);
+        let found = named.map(|(_, bearer)| bearer.clone()).take(BEARERS_MAX).collect();
+        ready(Ok(found)).boxed()
     }
 }

@@ -7,14 +7,14 @@ use std::time::Duration;
 use actix::{Actor, Context, Handler, ResponseFuture};
 use mainstay_messages::error::Kind;
 use mainstay_messages::process::UnknownReason;
-use mainstay_messages::record::ShimRecord;
 use mainstay_messages::router::{ExitReceipt, ShimDied, TaskExited, TaskKey};
+use mainstay_messages::spec::Resources;
 use mainstay_messages::supervisor::{
-    AdoptShim, Adopted, CreateTask, DeleteTask, ExecStarted, FreezeTask, LaunchShim, MeasureShim,
+    AdoptShim, Adopted, CreateTask, DeleteTask, ExecStarted, FreezeTask, LaunchShim, Launched, MeasureShim,
     MeasureTask, QueryTask, ReopenTaskLog, ResizeTask, SandboxStats, SignalTask, StartExecTask, StartTask,
-    Stats, StopShim, TaskKnowledge, UpdateTask,
+    Stats, StopShim, TaskKnowledge, TaskMade, UpdateTask,
 };
-use mainstay_messages::{Error, Exit, ProcessIdentity, Result, SandboxId, Timestamp};
+use mainstay_messages::{Error, Exit, Result, SandboxId, Timestamp};
 
 use super::host::{Behaviour, Call, Due, FakeHost, Made, Messenger, ReceiptWay};
 use crate::core::Facts;
@@ -157,11 +157,11 @@ async fn settled_or_late(host: FakeHost, sandbox: SandboxId) {
 }
 
 impl Handler<LaunchShim> for FakeSupervisor {
-    type Result = ResponseFuture<Result<ShimRecord>>;
+    type Result = ResponseFuture<Result<Launched>>;
 
     fn handle(&mut self, LaunchShim { record }: LaunchShim, _ctx: &mut Context<Self>) -> Self::Result {
         let made = Made::of_pod(Call::LaunchShim, &record.id);
-        self.call(made, move |host| Ok(host.lock().launch_shim(record.id)))
+        self.call(made, move |host| Ok(Launched { shim: host.lock().launch_shim(record.id), network: None }))
     }
 }
 
@@ -202,7 +202,7 @@ impl Handler<AdoptShim> for FakeSupervisor {
 impl Handler<StopShim> for FakeSupervisor {
     type Result = ResponseFuture<Result<()>>;
 
-    fn handle(&mut self, StopShim { sandbox }: StopShim, _ctx: &mut Context<Self>) -> Self::Result {
+    fn handle(&mut self, StopShim { sandbox, .. }: StopShim, _ctx: &mut Context<Self>) -> Self::Result {
         let (pod, made) = (sandbox.clone(), Made::of_pod(Call::StopShim, &sandbox));
         let stop = move |host: &FakeHost| {
             host.lock().stop_shim(&sandbox, host.stamps());
@@ -221,7 +221,7 @@ impl Handler<MeasureShim> for FakeSupervisor {
 }
 
 impl Handler<CreateTask> for FakeSupervisor {
-    type Result = ResponseFuture<Result<ProcessIdentity>>;
+    type Result = ResponseFuture<Result<TaskMade>>;
 
     fn handle(
         &mut self,
@@ -229,7 +229,8 @@ impl Handler<CreateTask> for FakeSupervisor {
         _ctx: &mut Context<Self>,
     ) -> Self::Result {
         self.call(Made::of_container(Call::CreateTask, &sandbox.id, &record.id), move |host| {
-            host.lock().create_task(&sandbox.id, &record.id, record.spec.name.as_str())
+            let process = host.lock().create_task(&sandbox.id, &record.id, record.spec.name.as_str())?;
+            Ok(TaskMade { process, adjustment: None })
         })
     }
 }
@@ -330,12 +331,12 @@ impl Handler<FreezeTask> for FakeSupervisor {
 }
 
 impl Handler<UpdateTask> for FakeSupervisor {
-    type Result = ResponseFuture<Result<()>>;
+    type Result = ResponseFuture<Result<Option<Box<Resources>>>>;
 
     fn handle(&mut self, message: UpdateTask, _ctx: &mut Context<Self>) -> Self::Result {
         let UpdateTask { sandbox, container, limits, .. } = message;
         self.call(Made::of_container(Call::UpdateTask, &sandbox, &container), move |host| {
-            host.lock().update_task(&sandbox, &container, limits)
+            host.lock().update_task(&sandbox, &container, limits).map(|()| None)
         })
     }
 }

@@ -3,10 +3,11 @@
 //! ask, and never holds up anybody.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use mainstay_messages::Result;
-use mainstay_messages::event::{Event, Fact, Seq};
+use mainstay_messages::event::{Bearer, Event, Fact, Seq};
+use mainstay_messages::{Name, Result};
 use tokio::sync::watch;
 
 use super::state::{Pending, Read, Ring};
@@ -28,6 +29,20 @@ struct Shared {
     store: Arc<dyn Store>,
     ring: Mutex<Inner>,
     last: watch::Sender<Seq>,
+    /// Where the subscribers are; those that were dropped are forgotten when the next one comes.
+    places: Mutex<Vec<Weak<AtomicU64>>>,
+    missed: AtomicU64,
+}
+
+/// How those who read the journal keep up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Readers {
+    /// How many there are.
+    pub subscribers: u64,
+    /// How far the slowest is behind, in events.
+    pub lag: u64,
+    /// Events that were trimmed before a subscriber had read them, of all subscribers so far.
+    pub missed: u64,
 }
 
 struct Inner {
@@ -45,6 +60,8 @@ pub(super) struct Turn {
 pub struct Subscription {
     log: EventLog,
     cursor: Seq,
+    /// The cursor, for [`EventLog::readers`].
+    place: Arc<AtomicU64>,
     ready: VecDeque<Event>,
     newest: watch::Receiver<Seq>,
 }
@@ -67,7 +84,8 @@ impl EventLog {
     /// A log of what is written to `store` after `last`.
     pub fn new(store: Arc<dyn Store>, last: Seq) -> Self {
         let ring = Mutex::new(Inner { ring: Ring::new(last, RING_EVENTS), under_way: 0 });
-        Self { shared: Arc::new(Shared { store, ring, last: watch::Sender::new(last) }) }
+        let (last, places, missed) = (watch::Sender::new(last), Mutex::default(), AtomicU64::default());
+        Self { shared: Arc::new(Shared { store, ring, last, places, missed }) }
     }
 
     /// The number of the newest event.
@@ -78,7 +96,25 @@ impl EventLog {
     /// All events after `after`, the past ones and those to come.
     pub fn subscribe(&self, after: Seq) -> Subscription {
         let newest = self.shared.last.subscribe();
-        Subscription { log: self.clone(), cursor: after, ready: VecDeque::new(), newest }
+        let place = Arc::new(AtomicU64::new(after.0));
+        let mut places = self.places();
+        places.retain(|place| place.strong_count() > 0);
+        places.push(Arc::downgrade(&place));
+        drop(places);
+        Subscription { log: self.clone(), cursor: after, place, ready: VecDeque::new(), newest }
+    }
+
+    /// How the subscribers keep up. Asks none of them.
+    pub fn readers(&self) -> Readers {
+        let last = self.last().0;
+        let missed = self.shared.missed.load(Ordering::Relaxed);
+        let places = self.places();
+        let places = places.iter().filter_map(Weak::upgrade).map(|place| place.load(Ordering::Relaxed));
+        places.fold(Readers { missed, ..Readers::default() }, |readers, place| Readers {
+            subscribers: readers.subscribers + 1,
+            lag: readers.lag.max(last.saturating_sub(place)),
+            ..readers
+        })
     }
 
     /// A page of what is kept, for readers of the past.
@@ -87,6 +123,14 @@ impl EventLog {
     /// Those of the store.
     pub async fn page(&self, query: EventQuery) -> Result<EventPage> {
         self.shared.store.events(query).await
+    }
+
+    /// Those who have or had a name, the newest first, as far as it is kept.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn bearers(&self, name: &Name) -> Result<Vec<Bearer>> {
+        self.shared.store.bearers(name).await
     }
 
     /// A commit is on its way.
@@ -103,6 +147,11 @@ impl EventLog {
             inner.ring.take(last, facts, pending);
         }
         drop(turn);
+    }
+
+    fn places(&self) -> MutexGuard<'_, Vec<Weak<AtomicU64>>> {
+        // Each change of the list is one call, so that a poisoned lock holds a sound list.
+        self.shared.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -133,7 +182,7 @@ impl Subscription {
     pub async fn next(&mut self) -> Result<Item> {
         loop {
             if let Some(event) = self.ready.pop_front() {
-                self.cursor = event.seq;
+                self.at(event.seq);
                 return Ok(Item::Event(event));
             }
             self.newest.mark_unchanged();
@@ -158,6 +207,11 @@ impl Subscription {
         self.cursor
     }
 
+    fn at(&mut self, seq: Seq) {
+        self.cursor = seq;
+        self.place.store(seq.0, Ordering::Relaxed);
+    }
+
     async fn read_older(&mut self) -> Result<Option<Item>> {
         let query = EventQuery { after: self.cursor, limit: PAGE_EVENTS, subject: None };
         let page = self.log.page(query).await?;
@@ -168,7 +222,8 @@ impl Subscription {
         self.ready = page.events.into();
         if first > from {
             let to = Seq(first.0 - 1);
-            self.cursor = to;
+            self.at(to);
+            self.log.shared.missed.fetch_add(to.0 - from.0 + 1, Ordering::Relaxed);
             return Ok(Some(Item::Lagged { from, to }));
         }
         Ok(None)

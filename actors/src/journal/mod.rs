@@ -19,7 +19,7 @@ use futures::FutureExt;
 use mainstay_messages::Error;
 use mainstay_messages::journal::Commit;
 
-pub use log::{EventLog, Item, PAGE_EVENTS, RING_EVENTS, Subscription};
+pub use log::{EventLog, Item, PAGE_EVENTS, RING_EVENTS, Readers, Subscription};
 
 use crate::ports::Store;
 

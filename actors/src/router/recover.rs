@@ -40,11 +40,8 @@ impl Handler<Recover> for Router {
         // A creation that was given up because the store was slow may have become durable all the same, and its name
         // may have been taken by another since. The name belongs to the one that was made, or to the newer one; the
         // other is undone.
-        let half_made =
-            |record: &SandboxRecord| matches!(record.phase, SandboxPhase::Starting | SandboxPhase::NotReady);
-        loaded.sandboxes.sort_by_key(|record| (half_made(record), Reverse(record.created_at)));
-        let half_made = |record: &ContainerRecord| record.phase == ContainerPhase::Creating;
-        loaded.containers.sort_by_key(|record| (half_made(record), Reverse(record.created_at)));
+        loaded.sandboxes.sort_by_key(|record| (record.is_half_made(), Reverse(record.created_at)));
+        loaded.containers.sort_by_key(|record| (record.is_half_made(), Reverse(record.created_at)));
         let mut containers: HashMap<SandboxId, BTreeSet<ContainerId>> = HashMap::new();
         for record in &loaded.containers {
             containers.entry(record.sandbox.clone()).or_default().insert(record.id.clone());

@@ -194,7 +194,7 @@ routable!(PauseContainer => (), container.container, Ordinary, not_found,
 routable!(ResumeContainer => (), container.container, Ordinary, not_found,
     |_this| container::Request::Freeze(Paused::No), Done);
 routable!(UpdateContainer => (), container.container, Ordinary, not_found,
-    |this| container::Request::Update(Box::new(this.change)), Done);
+    |this| container::Request::Update(Box::new(this.change), this.consult), Done);
 routable!(AdoptContainer => (), container.container, Always, success,
     |this| container::Request::Adopt(this.knowledge), Told);
 routable!(StopSandbox => (), sandbox.sandbox, Reserved, success,

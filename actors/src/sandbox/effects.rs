@@ -128,9 +128,10 @@ impl Sandbox {
                 self.later(asked.map(Input::Adopted), ctx);
             }
             Ask::StopShim => {
+                let end = machine.pod_end();
                 let what = format!("the end of the shim of pod {sandbox}");
                 let asked =
-                    ask(supervisor.stop_shim.clone(), StopShim { sandbox }, what, STOP_SHIM_TIMEOUT_MS);
+                    ask(supervisor.stop_shim.clone(), StopShim { sandbox, end }, what, STOP_SHIM_TIMEOUT_MS);
                 self.later(asked.map(Input::ShimStopped), ctx);
             }
             Ask::StopContainers { grace_ms } => {

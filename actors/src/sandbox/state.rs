@@ -15,9 +15,9 @@ use std::sync::Arc;
 use mainstay_messages::error::Kind;
 use mainstay_messages::event::What;
 use mainstay_messages::journal::{Change, Commit};
-use mainstay_messages::record::{Activity, SandboxPhase, SandboxRecord, SandboxSnapshot, ShimRecord};
+use mainstay_messages::record::{Activity, SandboxPhase, SandboxRecord, SandboxSnapshot};
 use mainstay_messages::spec::SandboxSpec;
-use mainstay_messages::supervisor::Adopted;
+use mainstay_messages::supervisor::{Adopted, Launched};
 use mainstay_messages::{ContainerId, Error, Result, Timestamp};
 
 use crate::call::CallId;
@@ -259,17 +259,19 @@ impl State {
         }
     }
 
-    fn launched(&self, result: Result<ShimRecord>, now: Now) -> Outcome<Self> {
+    fn launched(&self, result: Result<Launched>, now: Now) -> Outcome<Self> {
         if self.work != Work::Launch {
             return Outcome::Ignore { call: None, why: "not being started" };
         }
         let mut draft = self.draft(now);
         draft.next.work = Work::None;
         match result {
-            Ok(shim) => {
+            Ok(Launched { shim, network }) => {
                 draft.fact(What::ShimStarted { pid: shim.process.pid });
                 let runners = take(&mut draft.next.runners);
-                draft.record().shim = Some(shim);
+                let record = draft.record();
+                record.shim = Some(shim);
+                record.network = network;
                 if self.wish == Wish::Stay {
                     draft.record().phase = SandboxPhase::Ready;
                     draft.fact(What::SandboxReady);

@@ -3,12 +3,13 @@
 use mainstay_actors::HowDown;
 use mainstay_actors::Routed;
 use mainstay_actors::fakes::{Behaviour, Call, FakeWorld, OnSignal, Program};
-use mainstay_actors::ports::Damaged;
+use mainstay_actors::ports::{Damaged, Store};
 use mainstay_messages::container::{IfRunning, StartExec};
 use mainstay_messages::error::Kind;
 use mainstay_messages::event::What;
-use mainstay_messages::record::{ContainerPhase, SandboxPhase};
-use mainstay_messages::{Error, ExecSpec, ExitStatus, Signal};
+use mainstay_messages::journal::{Change, Commit};
+use mainstay_messages::record::{ContainerPhase, ContainerRecord, SandboxPhase};
+use mainstay_messages::{Error, ExecSpec, ExitStatus, Signal, Timestamp};
 
 use mainstay_messages::process::UnknownReason;
 
@@ -238,6 +239,35 @@ async fn damaged_rows_are_listed_and_can_be_removed() {
     test.remove(&container, IfRunning::Refuse).await.expect("removed");
     test.remove_pod(&sandbox).await.expect("removed");
     assert!(test.core.directory.containers(None).is_empty() && test.core.directory.sandboxes().is_empty());
+}
+
+/// The store was slow, a creation of `web` was given up, and another `web` was made; then the first became durable all the same.
+/// After the restart nobody answered for the pod, both were listed as Unknown, and `stop web` was refused because two have
+/// that name.
+#[actix::test]
+async fn a_name_means_the_one_that_was_made() {
+    let test = Test::new();
+    let pod = test.pod().await;
+    let web = test.running(&pod, "web").await;
+    let made = test.shown(&web).record.clone();
+    let given_up = "given-up".parse().expect("an id");
+    let later = Timestamp(made.created_at.0 + 1);
+    let intent = ContainerRecord::intent(given_up, pod.clone(), made.spec, made.log_path, later);
+    let given_up = intent.id.clone();
+    let world = crash(test);
+    let commit = Commit { changes: vec![Change::PutContainer(Box::new(intent))], facts: Vec::new() };
+    world.store.commit(commit).await.expect("written");
+    world.host.misbehave(Call::AdoptShim, Behaviour::Fail(Error::internal("the shim", "it refuses")), 1);
+    let test = back(world, HowDown::Restarted).await;
+    assert_eq!((test.phase(&web), test.phase(&given_up)), (ContainerPhase::Unknown, ContainerPhase::Unknown));
+    assert_eq!(test.core.directory.resolve_container("web"), Ok(web.clone()));
+    assert_eq!(test.core.directory.resolve_container("pod/web"), Ok(web.clone()));
+    assert_eq!(test.core.directory.resolve_container("given"), Ok(given_up.clone()));
+    test.until("the shim answers", |test| test.phase(&web) == ContainerPhase::Running).await;
+    test.until("what was never made is gone", |test| test.core.directory.container(&given_up).is_none())
+        .await;
+    test.remove(&web, IfRunning::Kill).await.expect("removed");
+    test.create(&pod, "web").await.expect("the name is free");
 }
 
 /// An exec that an earlier daemon started has one terminal fact, whoever sees its end.

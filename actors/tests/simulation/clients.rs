@@ -15,7 +15,7 @@ use mainstay_messages::container::{
 use mainstay_messages::router::{CreateContainer, RunSandbox, TaskKey};
 use mainstay_messages::sandbox::{MeasureSandbox, RemoveSandbox, StopSandbox};
 use mainstay_messages::spec::Resources;
-use mainstay_messages::supervisor::TaskStatus;
+use mainstay_messages::supervisor::{Consult, TaskStatus};
 use mainstay_messages::{
     ContainerId, ContainerSpec, Error, ExecId, ExecSpec, Result, SandboxId, SandboxSpec, Signal,
 };
@@ -238,7 +238,7 @@ impl Wish {
             Self::Resume(container) => routed!(ResumeContainer { container }),
             Self::Update(container, pids) => {
                 let change = Resources { pids: Some(pids), ..Resources::default() };
-                routed!(UpdateContainer { container, change })
+                routed!(UpdateContainer { container, change, consult: Consult::Plugins })
             }
             Self::ReopenLog(container) => routed!(ReopenLog { container }),
             Self::Measure(container) => {

@@ -217,22 +217,20 @@ impl Witness {
     }
 
     fn invariant_names_are_unique(&self, core: &Core) {
-        // A creation that was given up may be found after a crash, and is undone; its name may be another's by then.
+        // A creation that was given up may be found after a crash, and is undone; its name may be another's by then. While
+        // nobody answers it is listed as Unknown, like any other, so that it can be removed.
         let mut names = BTreeSet::new();
-        let passing =
-            |phase| matches!(phase, SandboxPhase::Starting | SandboxPhase::NotReady | SandboxPhase::Removing);
-        for shown in core.directory.sandboxes().iter().filter(|shown| !passing(shown.record.phase)) {
-            let name = shown.record.name().clone();
-            promise!(self.stage, names.insert((None, name.clone())), "two pods have the name {name}");
+        for shown in core.directory.sandboxes() {
+            let record = &shown.record;
+            let passing = record.is_half_made() || record.phase == SandboxPhase::Removing;
+            let unique = passing || names.insert((None, record.name().clone()));
+            promise!(self.stage, unique, "two pods have the name {}", record.name());
         }
-        let passing = |phase| matches!(phase, ContainerPhase::Creating | ContainerPhase::Removing);
-        for shown in core.directory.containers(None).iter().filter(|shown| !passing(shown.record.phase)) {
-            let (pod, name) = (shown.record.sandbox.clone(), shown.record.name().clone());
-            promise!(
-                self.stage,
-                names.insert((Some(pod), name.clone())),
-                "two containers have the name {name}"
-            );
+        for shown in core.directory.containers(None) {
+            let record = &shown.record;
+            let passing = record.is_half_made() || record.phase == ContainerPhase::Removing;
+            let unique = passing || names.insert((Some(record.sandbox.clone()), record.name().clone()));
+            promise!(self.stage, unique, "two containers have the name {}", record.name());
         }
     }
 

@@ -1,82 +1,42 @@
 //! Debian's docker-registry on this machine, and images that umoci makes of busybox: parts that we did not write.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::ops::Deref;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::process::Command;
 
+use mainstay_images_testing::docker_registry::{DockerRegistry, Guests, run};
 use mainstay_integration_tests::peer;
-use tempfile::TempDir;
 
 /// Programs of busybox that the scripts of tests use.
-const APPLETS: [&str; 9] = ["sh", "cat", "id", "env", "sleep", "echo", "pwd", "stat", "ls"];
+const APPLETS: [&str; 10] = ["sh", "cat", "id", "env", "sleep", "echo", "pwd", "stat", "ls", "mkdir"];
 
 /// A registry with the tools to fill it. It ends with this value.
 pub struct Registry {
-    child: Child,
-    address: String,
-    directory: TempDir,
-    skopeo: PathBuf,
+    registry: DockerRegistry,
     umoci: PathBuf,
-    requests: Arc<Mutex<Vec<String>>>,
+}
+
+impl Deref for Registry {
+    type Target = DockerRegistry;
+
+    fn deref(&self) -> &DockerRegistry {
+        &self.registry
+    }
 }
 
 impl Registry {
     /// Starts one; none where a program is missing, and then that was said.
     pub fn start() -> Option<Self> {
-        let program = peer::find("docker-registry", "docker-registry")?;
-        let (skopeo, umoci) = (peer::find("skopeo", "skopeo")?, peer::find("umoci", "umoci")?);
+        Self::for_guests(Guests::Everyone)
+    }
+
+    /// Starts one that lets these in.
+    pub fn for_guests(guests: Guests) -> Option<Self> {
+        let umoci = peer::find("umoci", "umoci")?;
         peer::find("busybox", "busybox-static")?;
-        let directory = tempfile::tempdir().expect("a directory");
-        let file = directory.path().join("config.yml");
-        let data = directory.path().join("data");
-        let config = format!(
-            "version: 0.1\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: 127.0.0.1:0\n",
-            data.display()
-        );
-        fs::write(&file, config).expect("written");
-        let mut child = Command::new(program)
-            .arg("serve")
-            .arg(file)
-            .env("OTEL_TRACES_EXPORTER", "none")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("docker-registry runs");
-        let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
-        let said = lines.by_ref().map_while(Result::ok).find_map(|line| {
-            let (_, rest) = line.split_once("listening on ")?;
-            Some(rest.split(['"', ' ', ',']).next().unwrap_or(rest).to_owned())
-        });
-        // It goes on speaking, and must not wait for a reader.
-        std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
-        let requests = Arc::<Mutex<Vec<String>>>::default();
-        let (log, kept) = (BufReader::new(child.stdout.take().expect("piped")), Arc::clone(&requests));
-        std::thread::spawn(move || {
-            for line in log.lines().map_while(Result::ok) {
-                kept.lock().expect("no panic").push(line);
-            }
-        });
-        let address = said.expect("it says where it listens");
-        Some(Self { child, address, directory, skopeo, umoci, requests })
-    }
-
-    /// A name in it.
-    pub fn name(&self, image: &str) -> String {
-        format!("{}/{image}", self.address)
-    }
-
-    /// GETs of blobs so far, once the registry has told of all that it had told a moment ago.
-    pub fn blobs_fetched(&self) -> usize {
-        let requests = self.requests.lock().expect("no panic");
-        requests.iter().filter(|line| line.contains("\"GET ") && line.contains("/blobs/")).count()
-    }
-
-    pub fn path(&self) -> &Path {
-        self.directory.path()
+        Some(Self { registry: DockerRegistry::start(guests)?, umoci })
     }
 
     /// The layout that images are made in.
@@ -86,6 +46,17 @@ impl Registry {
 
     /// Makes an image of busybox with these files and this configuration, and gives it a tag here and a name in the registry.
     pub fn make(&self, tag: &str, files: &[(&str, &[u8])], config: &[&str]) -> String {
+        let layer = |root: &Path| {
+            files.iter().for_each(|(name, bytes)| {
+                fs::create_dir_all(root.join("data")).expect("made");
+                fs::write(root.join("data").join(name), bytes).expect("written");
+            })
+        };
+        self.make_with(tag, config, if files.is_empty() { None } else { Some(&layer) })
+    }
+
+    /// The same, with a layer that a function makes in a directory.
+    pub fn make_with(&self, tag: &str, config: &[&str], layer: Option<&dyn Fn(&Path)>) -> String {
         let image = self.begin(tag);
         let root = self.path().join(format!("root-{tag}"));
         for directory in ["bin", "etc", "tmp", "srv"] {
@@ -98,20 +69,20 @@ impl Registry {
         fs::write(root.join("etc/passwd"), users).expect("written");
         fs::write(root.join("etc/group"), "root:x:0:\napp:x:1235:\n").expect("written");
         run(Command::new(&self.umoci).args(["insert", "--image", &image]).arg(&root).arg("/"));
-        if !files.is_empty() {
+        if let Some(fill) = layer {
             let more = self.path().join(format!("more-{tag}"));
             fs::create_dir(&more).expect("made");
-            files.iter().for_each(|(name, bytes)| fs::write(more.join(name), bytes).expect("written"));
-            run(Command::new(&self.umoci).args(["insert", "--image", &image]).arg(&more).arg("/data"));
+            fill(&more);
+            run(Command::new(&self.umoci).args(["insert", "--image", &image]).arg(&more).arg("/"));
         }
         run(Command::new(&self.umoci).args(["config", "--image", &image]).args(config));
-        self.push(tag, &image)
+        self.publish(tag, &image)
     }
 
     /// Makes an image without any layer, and gives it a name in the registry.
     pub fn make_empty(&self, tag: &str) -> String {
         let image = self.begin(tag);
-        self.push(tag, &image)
+        self.publish(tag, &image)
     }
 
     fn begin(&self, tag: &str) -> String {
@@ -123,26 +94,9 @@ impl Registry {
         image
     }
 
-    fn push(&self, tag: &str, image: &str) -> String {
-        let name = self.name(&format!("made:{tag}"));
-        self.copy(&["--dest-tls-verify=false"], &format!("oci:{image}"), &format!("docker://{name}"));
-        name
+    fn publish(&self, tag: &str, image: &str) -> String {
+        let name = format!("made:{tag}");
+        self.push(&format!("oci:{image}"), &name, &[]);
+        self.name(&name)
     }
-
-    /// `skopeo copy`
-    pub fn copy(&self, options: &[&str], from: &str, to: &str) {
-        run(Command::new(&self.skopeo).args(["--insecure-policy", "copy"]).args(options).args([from, to]));
-    }
-}
-
-impl Drop for Registry {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn run(command: &mut Command) {
-    let output = command.output().expect("it runs");
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }

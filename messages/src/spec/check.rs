@@ -31,6 +31,7 @@ impl SandboxSpec {
         settings::check_sysctls(&self.sysctls, self.network)?;
         self.names.check()?;
         self.user_namespace.check(self.network, self.pid)?;
+        self.check_network()?;
         check_labels("labels", &self.labels)?;
         check_labels("annotations", &self.annotations)?;
         check_length(self)

@@ -1,11 +1,11 @@
 //! The root of a container that is made of an image, and what the image says where the caller says nothing.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ContainerSpec, Rootfs};
+use super::{ContainerSpec, Rootfs, volumes};
 use crate::error::{Error, Result};
 use crate::image::{Image, ImageId, ImageName};
 
@@ -26,6 +26,19 @@ pub struct LayeredRoot {
     pub image: ImageId,
     /// Its unpacked layers, the uppermost first.
     pub layers: Vec<PathBuf>,
+    /// Where the container has a directory of its own, filled with what the image has there. Outer ones come first.
+    #[serde(default)]
+    pub volumes: Vec<PathBuf>,
+}
+
+impl Rootfs {
+    /// Where the container has a directory of its own, filled with what its image has there.
+    pub fn volumes(&self) -> &[PathBuf] {
+        match self {
+            Self::Layers(root) => &root.volumes,
+            Self::Image(_) | Self::Host | Self::Directory { .. } | Self::CopyOnWrite { .. } => &[],
+        }
+    }
 }
 
 impl ContainerSpec {
@@ -44,7 +57,7 @@ impl ContainerSpec {
     /// the caller gave neither a command nor an entrypoint.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when nothing says what to run, or when the image has a stop signal that is none.
+    /// [`Error::InvalidArgument`] when nothing says what to run, or when the image has a stop signal or a volume that is none.
     pub fn on_image(mut self, image: &Image, layers: Vec<PathBuf>) -> Result<Self> {
         let Rootfs::Image(root) = self.rootfs else { return Ok(self) };
         let run = &image.run;
@@ -64,7 +77,7 @@ impl ContainerSpec {
         env.append(&mut self.process.env);
         self.process.env = env;
         if self.process.workdir.is_none() && !run.working_directory.is_empty() {
-            self.process.workdir = Some(Path::new("/").join(&run.working_directory));
+            self.process.workdir = Some(volumes::absolute("workdir", &run.working_directory)?);
         }
         if self.process.user.is_none() && !run.user.is_empty() {
             self.process.user = Some(run.user.clone());
@@ -78,7 +91,8 @@ impl ContainerSpec {
             };
             self.stop_signal = Some(signal.parse().map_err(wrong)?);
         }
-        self.rootfs = Rootfs::Layers(LayeredRoot { image: image.id.clone(), layers });
+        let volumes = volumes::of(&run.volumes, &self.mounts)?;
+        self.rootfs = Rootfs::Layers(LayeredRoot { image: image.id.clone(), layers, volumes });
         Ok(self)
     }
 }
@@ -91,6 +105,8 @@ fn split(variable: &str) -> Option<(String, String)> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use rstest::rstest;
 
     use super::*;
@@ -144,7 +160,7 @@ mod tests {
             image(ImageRun { entrypoint: words(entrypoint), command: words(command), ..ImageRun::default() });
         let made = spec(entrypoint_given, command_given).on_image(&image, vec!["/l".into()]).expect("good");
         assert_eq!(made.process.command, words(expected));
-        let root = LayeredRoot { image: image.id.clone(), layers: vec!["/l".into()] };
+        let root = LayeredRoot { image: image.id.clone(), layers: vec!["/l".into()], volumes: Vec::new() };
         assert_eq!(made.rootfs, Rootfs::Layers(root));
     }
 
@@ -161,7 +177,8 @@ mod tests {
             entrypoint: words("init"),
             environment: ["A=1", "B=x=y", "C", "=no"].map(str::to_owned).into(),
             user: "app:staff".into(),
-            working_directory: "srv".into(),
+            working_directory: "../srv/x/..".into(),
+            volumes: ["/data", "/tmp/../given"].map(str::to_owned).into(),
             stop_signal: Some("SIGQUIT".into()),
             ..ImageRun::default()
         };
@@ -169,7 +186,9 @@ mod tests {
         assert_eq!(made.process.user.as_deref(), Some("app:staff"));
         assert_eq!(made.process.workdir.as_deref(), Some(Path::new("/srv")));
         assert_eq!(made.stop_signal, Some("QUIT".parse().expect("a signal")));
+        assert_eq!(made.rootfs.volumes(), [Path::new("/data"), Path::new("/given")]);
         let mut given = spec(None, "");
+        given.mounts.push(super::super::Mount::bind("/srv", "/given", super::super::Access::ReadWrite));
         given.process.user = Some("0".into());
         given.process.workdir = Some("/tmp".into());
         given.process.env = BTreeMap::from([("A".to_owned(), "2".to_owned())]);
@@ -178,6 +197,7 @@ mod tests {
         let env: Vec<_> =
             made.process.env.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         assert_eq!(env, [("A", "2"), ("B", "x=y"), ("C", "")]);
+        assert_eq!(made.rootfs.volumes(), [Path::new("/data")]);
         assert_eq!(made.process.user.as_deref(), Some("0"));
         assert_eq!(made.process.workdir.as_deref(), Some(Path::new("/tmp")));
         assert_eq!(made.stop_signal, Some("INT".parse().expect("a signal")));

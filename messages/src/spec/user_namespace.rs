@@ -97,7 +97,7 @@ impl UserNamespace {
         }
         if network == Network::Host {
             let expected =
-                "private, in a pod with a user namespace: the host's network belongs to the host's";
+                "one of its own, in a pod with a user namespace: the host's network belongs to the host's";
             return Err(Error::invalid("network", "host", expected));
         }
         if pid == PidMode::Host {
@@ -194,9 +194,9 @@ mod tests {
     #[test]
     fn what_belongs_to_the_host_does_not_go_with_it() {
         let auto = UserNamespace::Auto;
-        assert_eq!(auto.check(Network::Private, PidMode::Pod), Ok(()));
+        assert_eq!(auto.check(Network::None, PidMode::Pod), Ok(()));
         assert!(auto.check(Network::Host, PidMode::Pod).is_err());
-        assert!(auto.check(Network::Private, PidMode::Host).is_err());
+        assert!(auto.check(Network::None, PidMode::Host).is_err());
         assert_eq!(UserNamespace::Host.check(Network::Host, PidMode::Host), Ok(()));
     }
 }

@@ -29,8 +29,7 @@ mod request;
 mod socket;
 mod table;
 
-pub use socket::BindError;
-use socket::Socket;
+pub use socket::{BindError, Socket};
 
 /// A socket that nobody is served on yet.
 #[derive(Debug)]

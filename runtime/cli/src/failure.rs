@@ -8,6 +8,7 @@ use mainstay::ConfigError;
 use mainstay_messages::error::chain;
 use mainstay_messages::process::EXIT_CODE_SIGNAL_BASE;
 use mainstay_messages::{Error, Signal};
+use serde_json::{Value, json};
 use thiserror::Error as ThisError;
 
 /// The exit status when a command failed.
@@ -91,6 +92,16 @@ pub enum Failure {
     Partly,
 }
 
+/// A failure as programs are told of it.
+pub trait Told {
+    /// What kind it is, in snake_case: the same words for the same thing, whatever the sentence says.
+    fn kind(&self) -> String;
+    /// The sentence, with its causes.
+    fn sentence(&self) -> String;
+    /// What else is known of it, by name; an empty object when that is nothing.
+    fn details(&self) -> Value;
+}
+
 /// Which exit status a failure has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Statuses {
@@ -111,11 +122,6 @@ impl Failure {
         Self::Machine { what: what.into(), source: source.into() }
     }
 
-    /// The sentence, with its causes.
-    pub fn sentence(&self) -> String {
-        chain(self)
-    }
-
     /// The exit status.
     pub fn exit_code(&self, statuses: Statuses) -> ExitCode {
         match (self, statuses) {
@@ -123,6 +129,61 @@ impl Failure {
             (_, Statuses::Usual) => EXIT_FAILED.into(),
             (_, Statuses::OfProcess) => EXIT_FAILED_TO_RUN.into(),
         }
+    }
+}
+
+impl Told for Failure {
+    fn kind(&self) -> String {
+        let kind = match self {
+            Self::Refused(error) => return error.kind(),
+            Self::Config(_) => "configuration",
+            Self::NeedsRoot { .. } => "needs_root",
+            Self::NeedsDaemon { .. } => "needs_daemon",
+            Self::NeedsTerminal => "needs_terminal",
+            Self::File { .. } => "file",
+            Self::NothingToChange => "nothing_to_change",
+            Self::Machine { .. } => "machine",
+            Self::Bench(_) => "bench",
+            Self::Output(_) => "output",
+            Self::CutOff { .. } => "cut_off",
+            Self::Interrupted(_) => "interrupted",
+            Self::Partly => "partly",
+        };
+        kind.to_owned()
+    }
+
+    fn sentence(&self) -> String {
+        chain(self)
+    }
+
+    fn details(&self) -> Value {
+        match self {
+            Self::Refused(error) => error.details(),
+            _ => json!({}),
+        }
+    }
+}
+
+impl Told for Error {
+    fn kind(&self) -> String {
+        tagged(self).0
+    }
+
+    fn sentence(&self) -> String {
+        chain(self)
+    }
+
+    fn details(&self) -> Value {
+        tagged(self).1
+    }
+}
+
+/// The name and the fields of an error. Its form is an object with the one for the other.
+fn tagged(error: &Error) -> (String, Value) {
+    match serde_json::to_value(error) {
+        Ok(Value::Object(object)) => object.into_iter().next().unwrap_or_default(),
+        // An error is made of texts and numbers, which always have a form.
+        _ => (String::new(), json!({})),
     }
 }
 

@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 
 use crate::failure::{Failure, Result};
 use crate::keyboard::{Keyboard, KeyboardEnd};
-use crate::output::{Piece, Pump, tell};
+use crate::output::{Piece, Pump, tell, tell_failure};
 use crate::signals::{Before, INT, Meaning, Ownership, Seat, Signals, meaning};
 use crate::terminal::{self, DetachKeys, RawMode};
 
@@ -347,7 +347,7 @@ fn answered(answer: Answer) -> Option<Ending> {
             Error::NotFound { .. } | Error::WrongPhase { .. } | Error::Terminating { .. },
         )) => None,
         Answer::Signalled(Err(error)) => {
-            tell(error);
+            tell_failure(&error);
             None
         }
     }

@@ -22,6 +22,7 @@ mod embedded;
 mod failure;
 mod foreground;
 mod keyboard;
+mod life;
 mod naming;
 mod output;
 mod progress;
@@ -46,6 +47,7 @@ const DAEMON_LOG_DEFAULT: &str = "info";
 pub fn main() -> ExitCode {
     mainstay::init();
     let Arguments { global, command } = Arguments::read();
+    output::speak(global.format());
     start_logging(&command);
     if let Command::Bench(Bench::Floor(options)) = &command {
         // It forks, so it must come before anything that might have threads.
@@ -72,7 +74,7 @@ pub fn main() -> ExitCode {
         }
         Err(failure) => {
             if !matches!(failure, Failure::Partly) {
-                output::tell(failure.sentence());
+                output::tell_failure(&failure);
             }
             failure.exit_code(statuses)
         }

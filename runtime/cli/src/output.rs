@@ -3,16 +3,25 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::OnceLock;
 
 use mainstay_messages::admin::OutputStream;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
+use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
+
+use crate::arguments::Format;
+use crate::failure::Told;
+use crate::view;
 
 /// Pieces of output that wait for the writing thread. More make whoever sends them wait.
 const PUMP_QUEUE_MAX: usize = 16;
 /// Bytes that [`Console`] collects before it writes.
 const CONSOLE_BUFFER_BYTES: usize = 65_536;
+
+/// For whom standard error is. It is that of the process, and so is this.
+static SPOKEN: OnceLock<Format> = OnceLock::new();
 
 /// A piece of output.
 pub type Piece = (OutputStream, Vec<u8>);
@@ -115,9 +124,27 @@ pub fn print(text: &str) -> io::Result<()> {
     write_all(OutputStream::Stdout, text.as_bytes())
 }
 
-/// Tells the person at the terminal something that is not a result. Nobody may be there to read it.
+/// Says for whom standard error is, before anything is said; people, when nothing is said.
+pub fn speak(format: Format) {
+    // The first word stands: one process has one command line.
+    let _ = SPOKEN.set(format);
+}
+
+/// Tells whoever reads standard error something that is not a result. Nobody may be there to read it.
 pub fn tell(sentence: impl std::fmt::Display) {
-    let line = format!("mainstay: {}\n", crate::table::printable(&sentence.to_string()));
+    say(&sentence.to_string(), || json!({ "note": sentence.to_string() }));
+}
+
+/// Tells whoever reads standard error that something failed.
+pub fn tell_failure(failure: &impl Told) {
+    say(&failure.sentence(), || view::failure(failure));
+}
+
+fn say(sentence: &str, json: impl FnOnce() -> Value) {
+    let line = match SPOKEN.get() {
+        None | Some(Format::Text) => format!("mainstay: {}\n", crate::table::printable(sentence)),
+        Some(Format::Json) => view::line(&json()),
+    };
     let _ = write_all(OutputStream::Stderr, line.as_bytes());
 }
 

@@ -2,21 +2,31 @@
 //! of their own: a field may be added, and none is renamed or taken away.
 
 mod finding;
+mod network;
 
 use std::collections::BTreeMap;
 
 use mainstay_messages::admin::{ContainerStats, LineEnd, LogRecord, Object, OutputStream, VersionInfo};
 use mainstay_messages::event::{Event, What};
 use mainstay_messages::image::{Image, ImageId, ImageRun};
+use mainstay_messages::network::PodNetwork;
 use mainstay_messages::process::{ExitStatus, OomVerdict};
 use mainstay_messages::record::{Activity, ContainerSnapshot, ExecSnapshot, Paused, SandboxSnapshot};
 use mainstay_messages::spec::Resources;
-use mainstay_messages::supervisor::Stats;
+use mainstay_messages::supervisor::{DiskUsage, Stats};
 use mainstay_messages::{ContainerSpec, ExecSpec, Exit, SandboxSpec};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use crate::failure::Told;
 
 pub use finding::FindingView;
+pub use network::{NetworkView, addresses};
+
+/// A failure, as it is told on standard error: `{"error": {"kind": …, "message": …, "details": {…}}}`.
+pub fn failure(failure: &impl Told) -> Value {
+    json!({ "error": { "kind": failure.kind(), "message": failure.sentence(), "details": failure.details() } })
+}
 
 /// How a process ended.
 #[derive(Debug, Serialize)]
@@ -39,6 +49,7 @@ pub struct PodView<'a> {
     reason: Option<&'a str>,
     created_at: String,
     shim_pid: Option<u32>,
+    network: Option<NetworkView<'a>>,
     activity: Option<ActivityView<'a>>,
     labels: &'a BTreeMap<String, String>,
 }
@@ -61,8 +72,14 @@ pub struct ContainerView<'a> {
     log_path: String,
     labels: &'a BTreeMap<String, String>,
     paused: bool,
+    /// Those of its pod, in lists.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    addresses: Vec<String>,
     /// Since they were changed; else they are those of the spec.
     limits: Option<&'a Resources>,
+    /// What it has on the disk, where that was asked for and could be counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk_usage: Option<DiskUsage>,
 }
 
 /// An exec.
@@ -249,9 +266,23 @@ impl<'a> From<&'a SandboxSnapshot> for PodView<'a> {
             reason: record.reason.as_deref(),
             created_at: record.created_at.to_string(),
             shim_pid: record.shim.as_ref().map(|shim| shim.process.pid),
+            network: NetworkView::of(record),
             activity: activity.as_ref().map(Into::into),
             labels: &record.spec.labels,
         }
+    }
+}
+
+impl ContainerView<'_> {
+    /// With what it has on the disk.
+    pub fn with_disk_usage(self, disk_usage: Option<DiskUsage>) -> Self {
+        Self { disk_usage, ..self }
+    }
+
+    /// With what its pod has of a network.
+    #[must_use]
+    pub fn in_pod(self, network: Option<&PodNetwork>) -> Self {
+        Self { addresses: addresses(network), ..self }
     }
 }
 
@@ -272,7 +303,9 @@ impl<'a> From<&'a ContainerSnapshot> for ContainerView<'a> {
             log_path: record.log_path.display().to_string(),
             labels: &record.spec.labels,
             paused: record.paused == Paused::Yes,
+            addresses: Vec::new(),
             limits: record.limits.as_ref(),
+            disk_usage: None,
         }
     }
 }

@@ -195,15 +195,14 @@ pub(crate) fn names(path: &Path) -> Result<Vec<String>> {
     list().map_err(failed("listing", path))
 }
 
+/// Writes what a layer's directory says of itself. It becomes durable with the layer: the caller syncs both.
 pub(crate) fn write_note(directory: &Path, note: &LayerNote) -> Result<()> {
     let path = directory.join("layer.json");
     let write = || -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-        file.write_all(&serde_json::to_vec(note)?)?;
-        file.sync_all()
+        file.write_all(&serde_json::to_vec(note)?)
     };
-    write().map_err(failed("writing", &path))?;
-    sync_directory(directory)
+    write().map_err(failed("writing", &path))
 }
 
 /// What a layer's directory says; none where it says nothing that can be understood.

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use mainstay_oci_image::{Digest, DocumentError, NoPlatform, ReferenceError};
 use thiserror::Error as ThisError;
 
+use crate::settings::Tenure;
+
 /// The result of a call of this crate.
 pub type Result<T, E = ImagesError> = std::result::Result<T, E>;
 
@@ -13,12 +15,14 @@ pub type Result<T, E = ImagesError> = std::result::Result<T, E>;
 #[derive(Debug, ThisError)]
 pub enum ImagesError {
     /// Another process has the directory open.
-    #[error("images in {}: another process{} has them open; stop it first or choose another root", .root.display(), holder_text(.holder))]
+    #[error("images in {}: {}", .root.display(), holder_text(.holder, *.tenure))]
     Locked {
         /// The directory.
         root: PathBuf,
         /// The process id of the one who has it, as that one wrote it down.
         holder: Option<u32>,
+        /// How long that one has it.
+        tenure: Tenure,
     },
     /// The records are those of a newer program.
     #[error(
@@ -77,7 +81,7 @@ pub enum ImagesError {
         found: u64,
     },
     /// A blob is larger than the settings allow.
-    #[error("blob {digest}: {size} bytes; at most {max} are taken (blob_bytes_max)")]
+    #[error("blob {digest}: {size} bytes; at most {max} are taken (images.blob_bytes_max)")]
     BlobTooLarge {
         /// The blob.
         digest: Digest,
@@ -154,14 +158,14 @@ pub enum ImagesError {
     },
     /// A layer has more of something than the settings allow.
     #[error(
-        "layer {layer}: more than {max} {what} ({setting}); if that is right for this image, raise the setting"
+        "layer {layer}: more than {max} {what} (images.{setting}); if that is right for this image, raise the setting"
     )]
     Limit {
         /// The blob of the layer.
         layer: Digest,
         /// What there is too much of.
         what: &'static str,
-        /// The setting.
+        /// The setting, in the section of the images.
         setting: &'static str,
         /// The limit.
         max: u64,
@@ -229,16 +233,6 @@ pub enum ImagesError {
         /// What is wrong.
         problem: String,
     },
-    /// What the image wants to run as cannot be.
-    #[error("image configuration: {field} is {value:?}; {expected}")]
-    Configuration {
-        /// The field, as the image has it.
-        field: &'static str,
-        /// Its value.
-        value: String,
-        /// What would be right.
-        expected: &'static str,
-    },
 }
 
 impl ImagesError {
@@ -254,6 +248,12 @@ impl ImagesError {
     }
 }
 
-fn holder_text(holder: &Option<u32>) -> String {
-    holder.map(|pid| format!(" ({pid})")).unwrap_or_default()
+fn holder_text(holder: &Option<u32>, tenure: Tenure) -> String {
+    let who = holder.map_or("another process".to_owned(), |pid| format!("the runtime of process {pid}"));
+    match tenure {
+        Tenure::Kept => format!(
+            "{who} has them open as long as it runs; let that one do it, end it, or choose another directory"
+        ),
+        Tenure::InTurn => format!("{who} is at work on them; try again later, or choose another directory"),
+    }
 }

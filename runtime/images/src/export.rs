@@ -36,7 +36,7 @@ impl Images {
         let hold = self.hold();
         let mut images = Vec::new();
         for name in names {
-            let image = self.inner().find(name)?;
+            let image = self.find(name)?;
             let mut tables = self.inner().activity.tables();
             image.blobs().for_each(|digest| hold.keep_blob(&mut tables, digest));
             images.push(image);

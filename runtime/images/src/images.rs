@@ -3,24 +3,20 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use mainstay_messages::Timestamp;
 use mainstay_oci_image::{Descriptor, Digest, Document, ImageConfig, Manifest, Reference};
 
 use crate::activity::Activity;
+use crate::catalog::{Catalog, Details};
 use crate::content;
 use crate::disk::{self, Disk};
 use crate::error::{ImagesError, Result};
 use crate::hold::Hold;
-use crate::records::{Boot, ImageLayer, ImageRecord, LayerRow, LayerState, Records, rows};
+use crate::records::{Boot, ImageLayer, ImageRecord, LayerState, Records, rows};
 use crate::settings::Settings;
-
-/// Who holds the layers that were found when the records were lost: containers may run on them.
-pub(crate) const RECOVERED_HOLDER: &str = "recovered";
-/// The shortest beginning of a digest that names an image.
-pub const DIGEST_PREFIX_LENGTH_MIN: usize = 4;
 
 /// The images of a node: a handle, cheap to clone. Reads of images answer from memory; every other call blocks, and
 /// belongs on a thread that may.
@@ -43,7 +39,9 @@ pub(crate) struct Inner {
     pub(crate) disk: Disk,
     pub(crate) records: Records,
     pub(crate) activity: Activity,
-    published: RwLock<Arc<[Arc<ImageRecord>]>>,
+    published: RwLock<Arc<Catalog>>,
+    /// Held while a catalog is made, so that of two changes the later one is published last.
+    publishing: Mutex<()>,
 }
 
 /// An image to record.
@@ -75,8 +73,8 @@ impl Images {
         disk::make_private(root)?;
         let (records, found) = Records::open(root, &settings)?;
         let disk = Disk::open(root)?;
-        let published = RwLock::new(Arc::from([]));
-        let inner = Inner { settings, disk, records, activity: Activity::default(), published };
+        let (published, publishing) = (RwLock::default(), Mutex::default());
+        let inner = Inner { settings, disk, records, activity: Activity::default(), published, publishing };
         if found.set_aside.is_some() {
             inner.recover()?;
         } else if found.boot == Boot::Other {
@@ -93,40 +91,31 @@ impl Images {
 
     /// All images, by name. Never waits for work.
     pub fn list(&self) -> Arc<[Arc<ImageRecord>]> {
-        self.inner.list()
+        Arc::clone(self.inner.catalog().list())
     }
 
-    /// The image of a name, with the digest that a tag led to as well as with the tag; of a digest (of its manifest, of what
-    /// its name led to, or of its configuration), or of the beginning of one. Never waits for work.
+    /// The image of a name or digest: see [`Catalog::find`]. Never waits for work.
     pub fn find(&self, text: &str) -> Result<Arc<ImageRecord>> {
-        self.inner.find(text)
+        self.inner.catalog().find(text)
+    }
+
+    /// All images with what is known of them. Never waits for work.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.inner.catalog()
     }
 
     /// An image with its manifest and configuration.
     pub fn inspect(&self, text: &str) -> Result<Inspected> {
-        let record = self.inner.find(text)?;
+        let record = self.find(text)?;
         let manifest = self.inner.manifest(&record.manifest)?;
         let config = self.inner.config(&record.config)?;
         Ok(Inspected { record, manifest, config })
     }
 
-    /// The configuration of an image.
-    pub fn config(&self, image: &ImageRecord) -> Result<ImageConfig> {
-        self.inner.config(&image.config)
-    }
-
-    /// Bytes of the contents of each layer that is unpacked, by its chain.
-    pub fn unpacked(&self) -> Result<HashMap<Digest, u64>> {
-        let layers = self.inner.records.read("listing the layers", rows::layers)?;
-        let ready = layers.into_iter().filter(|layer| layer.state == LayerState::Ready);
-        Ok(ready.map(|layer| (layer.chain, layer.bytes)).collect())
-    }
-
     /// Removes the image of exactly this name from the list. Its blobs and layers go with the next garbage collection,
     /// unless others need them; those the next pull looks at anew before it uses them.
     pub fn remove(&self, name: &str) -> Result<Arc<ImageRecord>> {
-        let known = self.inner.list();
-        let found = known.iter().find(|image| image.name == name);
+        let found = self.inner.catalog().named(name);
         let image = found.ok_or_else(|| ImagesError::NoImage { image: name.to_owned() })?;
         self.inner.records.change("removing an image", |transaction| {
             rows::delete_image(transaction, &image.name)?;
@@ -134,7 +123,7 @@ impl Images {
             rows::doubt(transaction, image.blobs().cloned(), chains)
         })?;
         self.inner.publish()?;
-        Ok(Arc::clone(image))
+        Ok(image)
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
@@ -159,7 +148,7 @@ impl Hold {
             pulled_at: Timestamp::from_system(SystemTime::now()),
         };
         inner.checkpoint("image-complete");
-        {
+        let record = {
             let mut tables = inner.activity.tables();
             for digest in record.blobs() {
                 self.keep_blob(&mut tables, digest);
@@ -167,22 +156,27 @@ impl Hold {
             for layer in &record.layers {
                 self.keep_chain(&mut tables, &layer.chain);
             }
-            let missing = inner.records.change("recording an image", |transaction| {
+            let known = inner.records.change("recording an image", |transaction| {
                 for digest in record.blobs() {
                     if rows::blob(transaction, digest)?.is_none() {
-                        return Ok(Some(ImagesError::NoBlob { digest: digest.clone() }));
+                        return Ok(Err(ImagesError::NoBlob { digest: digest.clone() }));
                     }
                 }
                 for layer in &record.layers {
                     if rows::ready_layer(transaction, &layer.chain)?.is_none() {
                         let (image, chain) = (record.name.clone(), layer.chain.clone());
-                        return Ok(Some(ImagesError::NoLayer { image, chain }));
+                        return Ok(Err(ImagesError::NoLayer { image, chain }));
                     }
                 }
-                rows::put_image(transaction, &record).map(|()| None)
+                // A pull that brought nothing writes nothing, and waits for no disk.
+                let known = rows::image(transaction, &record.name)?;
+                if let Some(known) = known.filter(|known| known.is_same(&record)) {
+                    return Ok(Ok(Some(known)));
+                }
+                rows::put_image(transaction, &record).map(|()| Ok(None))
             })?;
-            missing.map_or(Ok(()), Err)?;
-        }
+            known?.unwrap_or(record)
+        };
         inner.checkpoint("image-recorded");
         inner.publish()?;
         Ok(Arc::new(record))
@@ -209,50 +203,9 @@ impl Inner {
         (self.settings.checkpoint)(name);
     }
 
-    pub(crate) fn list(&self) -> Arc<[Arc<ImageRecord>]> {
+    pub(crate) fn catalog(&self) -> Arc<Catalog> {
         // The lock guards one assignment.
         Arc::clone(&self.published.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    pub(crate) fn find(&self, text: &str) -> Result<Arc<ImageRecord>> {
-        let images = self.list();
-        let missing = || ImagesError::NoImage { image: text.to_owned() };
-        let exact = |name: &str| images.iter().find(|image| image.name == name).cloned();
-        if let Some(image) = exact(text) {
-            return Ok(image);
-        }
-        if let Ok(name) = text.parse::<Reference>() {
-            let here = exact(&name.to_string()).or_else(|| {
-                let digest = name.digest()?;
-                let of_it = |image: &&Arc<ImageRecord>| {
-                    let led_to_it =
-                        [&image.target, &image.manifest].iter().any(|found| found.digest == *digest);
-                    let of_name = |known: Reference| known.repository() == name.repository();
-                    led_to_it && image.name.parse().is_ok_and(of_name)
-                };
-                images.iter().find(of_it).cloned()
-            });
-            if let Some(image) = here {
-                return Ok(image);
-            }
-        }
-        let prefix = text.strip_prefix("sha256:").unwrap_or(text);
-        let digits = prefix.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        if prefix.len() < DIGEST_PREFIX_LENGTH_MIN || !digits {
-            return Err(missing());
-        }
-        let fits = |image: &&Arc<ImageRecord>| {
-            [&image.manifest, &image.target, &image.config]
-                .iter()
-                .any(|descriptor| descriptor.digest.hex().starts_with(prefix))
-        };
-        let mut found: Vec<_> = images.iter().filter(fits).collect();
-        found.dedup_by(|one, other| one.manifest.digest == other.manifest.digest);
-        match found[..] {
-            [] => Err(missing()),
-            [image] => Ok(Arc::clone(image)),
-            _ => Err(ImagesError::AmbiguousImage { image: text.to_owned(), count: found.len() }),
-        }
     }
 
     pub(crate) fn manifest(&self, descriptor: &Descriptor) -> Result<Manifest> {
@@ -274,58 +227,31 @@ impl Inner {
         ImageLayer::of(manifest, config).map_err(document_error("manifest", digest))
     }
 
-    /// Makes what is recorded visible.
+    /// Makes what is recorded visible. Readers see the catalog before, however long this takes.
     pub(crate) fn publish(&self) -> Result<()> {
-        // Held while reading, so that of two changes the later one is published last.
-        let mut published = self.published.write().unwrap_or_else(PoisonError::into_inner);
-        let images = self.records.read("listing the images", rows::images)?;
-        *published = images.into_iter().map(Arc::new).collect();
-        Ok(())
-    }
-
-    /// The machine was started anew: nothing runs on layers that were recovered, and bytes that were never synced are not
-    /// to be trusted.
-    fn after_boot(&self) -> Result<()> {
-        self.records.change("releasing recovered layers", |transaction| {
-            rows::delete_leases(transaction, RECOVERED_HOLDER)
+        let _turn = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (images, layers) = self.records.read("listing the images", |connection| {
+            Ok((rows::images(connection)?, rows::layers(connection)?))
         })?;
-        for name in disk::names(&self.disk.partials())? {
-            disk::remove(&self.disk.partials().join(name))?;
-        }
+        let ready = layers.into_iter().filter(|layer| layer.state == LayerState::Ready);
+        let unpacked: HashMap<_, _> = ready.map(|layer| (layer.chain, layer.bytes)).collect();
+        let catalog = Catalog::after(&self.catalog(), images, |image| Details {
+            config: self.config_to_show(image),
+            unpacked_bytes: image.layers.iter().filter_map(|layer| unpacked.get(&layer.chain)).sum(),
+        });
+        *self.published.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(catalog);
         Ok(())
     }
 
-    /// Fills fresh records from the directories. Every layer is kept until the next boot, as containers may run on it.
-    fn recover(&self) -> Result<()> {
-        let mut layers = Vec::new();
-        for name in disk::names(&self.disk.layers())? {
-            let directory = self.disk.layers().join(&name);
-            if let (Ok(id), Some(note)) = (name.parse(), disk::read_note(&directory)) {
-                layers.push(LayerRow {
-                    id: crate::records::LayerId(id),
-                    chain: note.chain,
-                    diff_id: note.diff_id,
-                    blob: note.blob,
-                    // The newest of a chain is taken first below.
-                    state: LayerState::Ready,
-                    doubted: false,
-                    entries: note.entries,
-                    bytes: note.bytes,
-                });
+    /// An image whose configuration was lost is listed all the same: it can be removed, or pulled again.
+    fn config_to_show(&self, image: &ImageRecord) -> Option<ImageConfig> {
+        match self.config(&image.config) {
+            Ok(config) => Some(ImageConfig { history: Vec::new(), ..config }),
+            Err(error) => {
+                tracing::warn!(image = image.name, %error, "the configuration of an image cannot be read");
+                None
             }
         }
-        layers.sort_by_key(|layer| std::cmp::Reverse(layer.id));
-        self.records.change("recovering layers", |transaction| {
-            let mut chains = std::collections::HashSet::new();
-            for mut layer in layers {
-                if !chains.insert(layer.chain.clone()) {
-                    layer.state = LayerState::Retired;
-                }
-                rows::restore_layer(transaction, &layer)?;
-                rows::put_lease(transaction, RECOVERED_HOLDER, layer.id)?;
-            }
-            Ok(())
-        })
     }
 }
 

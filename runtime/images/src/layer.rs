@@ -3,7 +3,7 @@
 //! ```text
 //!   claim ─► Ready
 //!         ├► Running ──► wait
-//!         └► Unpack ─► recorded as 'making' ─► unpacked, DiffID, synced ─► note, rename, fsync ─► recorded as 'ready'
+//!         └► Unpack ─► recorded as 'making' ─► unpacked, note, DiffID, synced ─► rename, fsync ─► recorded as 'ready'
 //!                  └► failed, dropped, killed: the directory is removed, by garbage collection at the latest
 //! ```
 //!
@@ -137,7 +137,7 @@ impl Unpacking {
 
     /// Unpacks the layer from its compressed bytes, makes it durable and records it. Blocks, also for bytes that are still
     /// on their way, and for the layers below.
-    pub fn run(self, source: impl Read + Send, observer: &Observer) -> Result<()> {
+    pub fn run(self, source: impl Read + Send + 'static, observer: &Observer) -> Result<()> {
         let totals = self.unpack(source, observer)?;
         self.finish(totals, observer)
     }
@@ -150,16 +150,7 @@ impl Unpacking {
                 work.finished(String::new).map_err(|_| failed())?;
             }
         }
-        let note = LayerNote {
-            chain: self.layer.chain.clone(),
-            diff_id: self.layer.diff_id.clone(),
-            blob: self.layer.blob.digest.clone(),
-            entries: totals.entries,
-            bytes: totals.bytes,
-        };
         let (from, to) = (self.inner.disk.unpacking(self.id), self.inner.disk.layer(self.id));
-        disk::write_note(&from, &note)?;
-        self.inner.checkpoint("layer-noted");
         disk::settle(&from, &to)?;
         self.inner.checkpoint("layer-settled");
         self.inner.records.change("recording a layer", |transaction| {
@@ -172,7 +163,7 @@ impl Unpacking {
     }
 
     /// Unpacks into the directory of the intent, and leaves it there.
-    pub(crate) fn unpack(&self, source: impl Read + Send, observer: &Observer) -> Result<Totals> {
+    pub(crate) fn unpack(&self, source: impl Read + Send + 'static, observer: &Observer) -> Result<Totals> {
         let (inner, blob) = (&self.inner, &self.layer.blob.digest);
         let directory = inner.disk.unpacking(self.id);
         disk::remove(&directory)?;
@@ -180,6 +171,18 @@ impl Unpacking {
         let fs = directory.join("fs");
         DirBuilder::new().mode(0o755).create(&fs).map_err(failed("making", &fs))?;
         inner.checkpoint("layer-begun");
+        let made = |totals: Totals| {
+            let note = LayerNote {
+                chain: self.layer.chain.clone(),
+                diff_id: self.layer.diff_id.clone(),
+                blob: blob.clone(),
+                entries: totals.entries,
+                bytes: totals.bytes,
+            };
+            disk::write_note(&directory, &note)?;
+            inner.checkpoint("layer-noted");
+            Ok(())
+        };
         let below = Lowers { inner, blob, layers: &self.below, roots: OnceCell::new() };
         let job = unpack::Job {
             layer: blob,
@@ -189,6 +192,7 @@ impl Unpacking {
             limits: &inner.settings.limits,
             overlay: inner.settings.overlay_attributes,
             observer,
+            made: &made,
         };
         let totals = unpack::unpack(job, source)?;
         inner.checkpoint("layer-unpacked");

@@ -47,7 +47,7 @@ pub(crate) enum Boot {
 impl Records {
     /// Opens the records of a directory, or makes them.
     pub(crate) fn open(root: &Path, settings: &Settings) -> Result<(Self, Found)> {
-        let lock = open::RootLock::acquire(root)?;
+        let lock = open::RootLock::acquire(root, settings.tenure)?;
         let (connection, found) = open::open(&root.join("images.db"), settings)?;
         Ok((Self { connection: Mutex::new(connection), _lock: lock }, found))
     }

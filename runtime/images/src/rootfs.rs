@@ -23,7 +23,7 @@ impl Images {
     /// again with the same holder adds to what it has.
     pub fn lease(&self, holder: &str, image: &str) -> Result<RootfsPlan> {
         let inner = self.inner();
-        let record = inner.find(image)?;
+        let record = inner.catalog().find(image)?;
         // Garbage collection decides under this lock too: what is found is leased before it looks.
         let _tables = inner.activity.tables();
         let layers = inner.records.change("leasing the layers of an image", |transaction| {

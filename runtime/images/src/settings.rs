@@ -46,11 +46,23 @@ pub enum OverlayAttributes {
     User,
 }
 
+/// How long a process has the images open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tenure {
+    /// As long as it runs: nobody else can have them until it ends.
+    #[default]
+    Kept,
+    /// As long as it is at work on them: others take their turn.
+    InTurn,
+}
+
 /// Settings of the images of a node.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The boot id of this run (`/proc/sys/kernel/random/boot_id`).
     pub boot_id: String,
+    /// How long this process has them open; others who want them are told.
+    pub tenure: Tenure,
     /// What a layer may be.
     pub limits: Limits,
     /// How directories are marked that hide those below.
@@ -82,6 +94,7 @@ impl Settings {
     pub fn new(boot_id: impl Into<String>) -> Self {
         Self {
             boot_id: boot_id.into(),
+            tenure: Tenure::default(),
             limits: Limits::default(),
             overlay_attributes: OverlayAttributes::default(),
             partial_kept: Duration::from_secs(PARTIAL_KEPT_DEFAULT_H * 3600),

@@ -1,7 +1,7 @@
 //! Unpacking one layer into a directory, from a stream of a stranger's bytes.
 //!
 //! ```text
-//!   blob ─► decompress ─► DiffID ─► archive ─► entries ─► directory
+//!   blob ─► decompress ═► DiffID ─► archive ─► entries ─► directory      (═► = to another thread)
 //!            limits                             │
 //!                                               └─ asks the layers below, where an entry leans on them
 //! ```
@@ -14,7 +14,8 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `stream` | decompression, DiffID, limits on bytes |
+//! | `stream` | decompression, limits on bytes |
+//! | `ahead` | doing that on a thread of its own; DiffID |
 //! | `path` | names of entries |
 //! | `tree` | directories of the layer, by descriptor |
 //! | `below` | what the layers below show at a path |
@@ -25,6 +26,7 @@
 //! Every file system call takes a descriptor of a directory inside the target and one name, and follows no link. Never
 //! writes outside the target, never records anything.
 
+mod ahead;
 mod below;
 mod extract;
 mod metadata;
@@ -34,7 +36,7 @@ mod tree;
 mod whiteout;
 
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -43,10 +45,12 @@ use mainstay_oci_image::{Digest, Event, Part, Step};
 use crate::error::{ImagesError, Result};
 use crate::observer::Observer;
 use crate::settings::{Limits, OverlayAttributes};
+use crate::sync;
 use crate::tar::{Archive, ArchiveError};
 
+use ahead::Ahead;
 use extract::Extractor;
-use stream::Breach;
+use stream::{Breach, Counts};
 
 pub(crate) use stream::Stream;
 
@@ -74,6 +78,8 @@ pub(crate) struct Job<'a> {
     pub(crate) limits: &'a Limits,
     pub(crate) overlay: OverlayAttributes,
     pub(crate) observer: &'a Observer,
+    /// Called when all entries are made: what it writes becomes durable with them.
+    pub(crate) made: &'a dyn Fn(Totals) -> Result<()>,
 }
 
 /// What was unpacked.
@@ -110,41 +116,43 @@ pub(crate) struct Reports<'a> {
 }
 
 /// Unpacks a layer and makes it durable.
-pub(crate) fn unpack(job: Job<'_>, source: impl Read + Send) -> Result<Totals> {
+pub(crate) fn unpack(job: Job<'_>, source: impl Read + Send + 'static) -> Result<Totals> {
     let layer = job.layer.clone();
     let observer = job.observer;
     let report = |step| observer.event(Event::new(Part::Layer(layer.clone()), step));
-    let mut stream = Stream::new(source, job.limits, job.diff_id.algorithm())
-        .map_err(|source| ImagesError::Stream { layer: layer.clone(), bytes: 0, source })?;
+    let unreadable = |source| ImagesError::Stream { layer: layer.clone(), bytes: 0, source };
+    let stream = Stream::new(source, job.limits).map_err(unreadable)?;
+    let counts = stream.counts();
+    let mut content = Ahead::start(stream, job.diff_id.algorithm()).map_err(unreadable)?;
     let (diff_id, root) = (job.diff_id.clone(), rustix::io::dup(&job.target));
     let root = root.map_err(|error| write_failed(&layer, "duplicating a descriptor", error.into()))?;
-    let totals = entries(job, &mut stream)?;
-    let found = stream.digest();
+    let made = job.made;
+    let totals = entries(job, &mut content, &counts)?;
+    made(totals)?;
+    let found = content.digest();
     if found != diff_id {
         return Err(ImagesError::WrongDiffId { layer, expected: diff_id, found });
     }
-    report(Step::Syncing);
-    rustix::fs::syncfs(&root)
-        .map_err(|error| write_failed(&layer, "syncing the file system", error.into()))?;
+    sync::telling(root.as_fd(), &|| report(Step::Syncing), || Ok(rustix::fs::syncfs(&root)?))
+        .map_err(|error| write_failed(&layer, "syncing the file system", error))?;
     Ok(totals)
 }
 
-fn entries(job: Job<'_>, stream: &mut Stream<impl Read>) -> Result<Totals> {
+fn entries(job: Job<'_>, content: &mut Ahead, counts: &Counts) -> Result<Totals> {
     let (layer, limits, observer) = (job.layer, job.limits, job.observer);
-    let breach = stream.breach();
     let mut reports = Reports { observer, layer, entries: 0, bytes: 0, last: Instant::now() };
-    let mut archive = Archive::new(stream);
+    let mut archive = Archive::new(content);
     let mut extractor = Extractor::new(job)?;
     let mut totals = Totals::default();
     let failed = |entry: u64, path: &[u8], fault: Fault| {
         let path = || String::from_utf8_lossy(&path[..path.len().min(256)]).into_owned();
         let layer = layer.clone();
-        match (fault, breach.get()) {
+        match (fault, counts.breach()) {
             (Fault::Archive(ArchiveError::Read(_)), Some(Breach { what, setting, max })) => {
                 ImagesError::Limit { layer, what, setting, max }
             }
             (Fault::Archive(ArchiveError::Read(source)), None) => {
-                ImagesError::Stream { layer, bytes: breach.bytes(), source }
+                ImagesError::Stream { layer, bytes: counts.bytes(), source }
             }
             (Fault::Archive(ArchiveError::Malformed { member, problem }), _) => {
                 ImagesError::Archive { layer, entry: member, problem }

@@ -2,7 +2,8 @@
 //!
 //! A blob is hashed. A layer is unpacked again from its blob, beside itself, and compared: entries, contents, owners, modes,
 //! times, attributes. One that differs is replaced by the new one at once; containers that run on it keep the old one. A
-//! damaged blob is dropped: the images that need it are told, and their next pull fetches it.
+//! damaged blob is dropped: the images that need it are told, and their next pull fetches it. Until then each verification
+//! says that it is missing: an answer is how the images are, and not what has changed since the last one.
 
 mod compare;
 
@@ -63,6 +64,8 @@ pub enum Remedy {
     Healed,
     /// It was dropped; the next pull of the images fetches it.
     Dropped,
+    /// None: it is not there, and a pull of the images fetches it.
+    Missing,
 }
 
 /// The state of one verification.
@@ -78,8 +81,8 @@ impl Images {
     pub fn verify(&self, image: Option<&str>, observer: &Observer) -> Result<Verified> {
         let inner = self.inner();
         let images = match image {
-            Some(image) => vec![inner.find(image)?],
-            None => inner.list().to_vec(),
+            Some(image) => vec![self.find(image)?],
+            None => self.list().to_vec(),
         };
         let mut work = Verification { inner, hold: self.hold(), observer, found: Verified::default() };
         let (mut blobs, mut chains) = (HashSet::new(), HashSet::new());
@@ -103,7 +106,11 @@ impl Verification<'_> {
     fn blob(&mut self, digest: &Digest) -> Result<()> {
         self.found.blobs += 1;
         let how = match content::open_blob(self.inner, digest) {
-            Err(ImagesError::NoBlob { .. }) => "it is not there".to_owned(),
+            Err(ImagesError::NoBlob { .. }) => {
+                self.drop_blob(digest)?;
+                self.report(Damaged::Blob(digest.clone()), "it is missing".to_owned(), Remedy::Missing);
+                return Ok(());
+            }
             Err(error) => return Err(error),
             Ok(mut file) => match content::hash(&mut file, digest, self.observer) {
                 Ok((hasher, length)) => {
@@ -116,23 +123,28 @@ impl Verification<'_> {
                 Err(error) => format!("it cannot be read: {error}"),
             },
         };
-        {
-            let tables = self.inner.activity.tables();
-            if !tables.blobs.contains_key(digest) {
-                self.inner.records.change("dropping a damaged blob", |transaction| {
-                    rows::delete_blob(transaction, digest)?;
-                    // What was unpacked from it is whole as far as is known, but cannot be compared any more.
-                    let layers = rows::layers(transaction)?.into_iter();
-                    let chains = layers.filter(|layer| layer.blob == *digest).map(|layer| layer.chain);
-                    rows::doubt(transaction, [], chains.collect::<Vec<_>>())
-                })?;
-                if let Some(path) = self.inner.disk.discard(&self.inner.disk.blob(digest))? {
-                    disk::remove(&path)?;
-                }
-            }
-        }
+        self.drop_blob(digest)?;
         self.report(Damaged::Blob(digest.clone()), how, Remedy::Dropped);
         Ok(())
+    }
+
+    /// Drops a blob and its record, unless somebody is fetching it at this time.
+    fn drop_blob(&self, digest: &Digest) -> Result<()> {
+        let tables = self.inner.activity.tables();
+        if tables.blobs.contains_key(digest) {
+            return Ok(());
+        }
+        self.inner.records.change("dropping a damaged blob", |transaction| {
+            rows::delete_blob(transaction, digest)?;
+            // What was unpacked from it is whole as far as is known, but cannot be compared any more.
+            let layers = rows::layers(transaction)?.into_iter();
+            let chains = layers.filter(|layer| layer.blob == *digest).map(|layer| layer.chain);
+            rows::doubt(transaction, [], chains.collect::<Vec<_>>())
+        })?;
+        match self.inner.disk.discard(&self.inner.disk.blob(digest))? {
+            Some(path) => disk::remove(&path),
+            None => Ok(()),
+        }
     }
 
     fn layer(&mut self, layers: &[ImageLayer], index: usize) -> Result<()> {
@@ -147,7 +159,7 @@ impl Verification<'_> {
             Ok(file) => BlobReader::complete(file, layer.blob.clone()),
             Err(ImagesError::NoBlob { .. }) => {
                 if directory.is_none() {
-                    self.report(damaged(), "it is not there".to_owned(), Remedy::Dropped);
+                    self.report(damaged(), "it is missing".to_owned(), Remedy::Missing);
                 }
                 return Ok(());
             }
@@ -174,12 +186,12 @@ impl Verification<'_> {
     }
 
     fn report(&mut self, what: Damaged, how: String, remedy: Remedy) {
-        let list = self.inner.list();
+        let catalog = self.inner.catalog();
         let has = |image: &&Arc<ImageRecord>| match &what {
             Damaged::Blob(digest) => image.blobs().any(|blob| blob == digest),
             Damaged::Layer(chain) => image.layers.iter().any(|layer| layer.chain == *chain),
         };
-        let images = list.iter().filter(has).map(|image| image.name.clone()).collect();
+        let images = catalog.list().iter().filter(has).map(|image| image.name.clone()).collect();
         tracing::error!(?what, how, ?remedy, ?images, "damage in the images");
         self.found.damage.push(Damage { what, how, remedy, images });
     }

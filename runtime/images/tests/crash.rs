@@ -11,6 +11,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mainstay_images::{Images, ImportOptions, Observer, Partials, Settings};
+use mainstay_images_testing::peer;
 use tempfile::TempDir;
 
 /// Set in the child: the directory of the images.
@@ -34,15 +35,14 @@ fn main() {
     if let Some(root) = std::env::var_os(ROOT) {
         return child(Path::new(&root));
     }
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped crash: this test needs root");
+    if !peer::is_root() {
         return;
     }
     let directory = TempDir::new().expect("a directory");
     let archive = directory.path().join("image.tar");
     std::fs::write(&archive, image()).expect("written");
     println!("killed at each of {} steps, whole or absent every time", killed(directory.path(), &archive));
-    if let Some(mkfs) = mkfs() {
+    if let Some(mkfs) = peer::find("mkfs.ext4", "e2fsprogs") {
         own_mounts();
         println!(
             "power cut at each of {} steps, whole or absent every time",
@@ -207,17 +207,6 @@ fn cut(directory: &Path, archive: &Path, mkfs: &Path) -> u64 {
         }
     }
     panic!("there are more than {STEPS_MAX} steps");
-}
-
-fn mkfs() -> Option<PathBuf> {
-    let found =
-        ["/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4"].map(PathBuf::from).into_iter().find(|path| path.is_file());
-    if found.is_none() {
-        let text = "mkfs.ext4 is not installed (Debian package e2fsprogs)";
-        assert!(std::env::var_os("MAINSTAY_TEST_REQUIRE_PEERS").is_none(), "{text}");
-        eprintln!("skipped crash::cut: {text}");
-    }
-    found
 }
 
 /// A Docker archive of two images that share a layer.

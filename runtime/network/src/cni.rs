@@ -18,6 +18,7 @@
 //! A record is a sealed frame (see `mainstay_messages::codec`), magic `MNCN`, version 1, in a file named like the pod. Calls
 //! block until the plugins have ended or were killed at their deadline. Plugins run in the network namespace of the caller.
 
+mod cache;
 mod config;
 mod error;
 mod plugin;
@@ -32,6 +33,7 @@ use std::time::{Duration, SystemTime};
 use mainstay_messages::{SandboxId, Timestamp};
 use serde_json::{Value, json};
 
+pub use self::cache::CachedResult;
 use self::config::NetworkList;
 pub use self::config::{CONFIG_LENGTH_MAX, VERSIONS};
 pub use self::error::CniError;
@@ -54,6 +56,8 @@ pub struct CniSettings {
     pub plugin_dirs: Vec<PathBuf>,
     /// The directory of the records.
     pub directory: PathBuf,
+    /// Where other programs look for what pods were given, usually `/var/lib/cni`.
+    pub cache_dir: PathBuf,
     /// How long one plugin may run.
     pub timeout: Duration,
 }
@@ -129,22 +133,25 @@ impl Cni {
         let read = CniResult::read(&list.name, &result)?;
         record.result = Some(result);
         self.keep(&record)?;
+        // It is for others: nothing of ours depends on it.
+        if let Err(error) = cache::write(&self.settings.cache_dir, &record) {
+            tracing::warn!(%pod, %error, "other programs are not told what the plugins gave the pod");
+        }
         Ok(read)
     }
 
     /// Runs DEL of each plugin, the last one first, and forgets the pod when all have worked. A plugin that fails does not keep
-    /// the others from being run. Fine for a pod that is not known. The namespace may be gone.
-    pub fn detach(&self, pod: &SandboxId) -> Result<(), CniError> {
+    /// the others from being run. Fine for a pod that is not known. `netns` is a path of the namespace where that is still
+    /// there; the one that ADD was given may lead somewhere else by now.
+    pub fn detach(&self, pod: &SandboxId, netns: Option<&Path>) -> Result<(), CniError> {
         let _turn = self.turn(pod)?;
         let Some(mut record) =
             self.record(pod).map_or_else(|| self.substitute(pod), |record| Ok(Some(record)))?
         else {
             return Ok(());
         };
-        // The specification's way to say that the namespace is gone.
-        if !is_namespace(Path::new(&record.netns)) {
-            record.netns.clear();
-        }
+        // An empty one is the specification's way to say that the namespace is gone.
+        record.netns = netns.map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
         let list = NetworkList::parse(&record.list, Path::new("the record of the pod"))?;
         let previous = record.result.as_deref().and_then(|text| serde_json::from_str(text).ok());
         let mut failure = None;
@@ -155,7 +162,14 @@ impl Cni {
             }
         }
         failure.map_or(Ok(()), Err)?;
+        cache::remove(&self.settings.cache_dir, &record)?;
         self.records().release(pod)
+    }
+
+    /// What a pod was given; none for one that is not known, or whose ADD did not come to its end.
+    pub fn attached(&self, pod: &SandboxId) -> Result<Option<CniResult>, CniError> {
+        let Some(record) = self.record(pod) else { return Ok(None) };
+        record.result.as_deref().map(|result| CniResult::read(&record.network, result)).transpose()
     }
 
     /// Runs CHECK of each plugin.
@@ -203,6 +217,20 @@ impl Cni {
     /// Pods whose records cannot be read. Detaching one runs DEL of the list that there is now.
     pub fn damaged(&self) -> Vec<SandboxId> {
         self.records().damaged().iter().cloned().collect()
+    }
+
+    /// The files by which other programs are told what pods were given, with the path of the namespace that each names: also
+    /// those of other runtimes.
+    pub fn cached(&self) -> Result<Vec<CachedResult>, CniError> {
+        cache::list(&self.settings.cache_dir)
+    }
+
+    /// Removes such files of a pod that has no record. Fine when there are none.
+    pub fn forget(&self, pod: &SandboxId) -> Result<(), CniError> {
+        self.cached()?
+            .into_iter()
+            .filter(|cached| cached.pod == pod.as_str())
+            .try_for_each(|cached| cache::remove_file(&cached.path))
     }
 
     /// All records: pods that plugins may have something for.
@@ -282,12 +310,6 @@ impl Cni {
     fn keep(&self, record: &CniRecord) -> Result<(), CniError> {
         self.records().keep(record)
     }
-}
-
-/// Whether a path leads to a namespace. Where one was pinned, an empty file may be left.
-fn is_namespace(path: &Path) -> bool {
-    const NSFS_MAGIC: u64 = 0x6e73_6673;
-    rustix::fs::statfs(path).is_ok_and(|stat| stat.f_type as u64 == NSFS_MAGIC)
 }
 
 fn capabilities(request: &CniRequest) -> serde_json::Map<String, Value> {

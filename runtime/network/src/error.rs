@@ -192,8 +192,15 @@ impl From<NetworkError> for Error {
             NetworkError::RangeFull { count, .. } => {
                 Self::ResourceExhausted { what: text, limit: u64::try_from(count).unwrap_or(u64::MAX) }
             }
-            NetworkError::AddressTaken { ip, .. } => Self::invalid("ips", ip.to_string(), text),
-            NetworkError::PortTaken { port, .. } => Self::invalid("ports", port.to_string(), text),
+            NetworkError::AddressTaken { ip, holder } => {
+                let expected = format!("an address that is not leased to pod {holder}, or none");
+                Self::invalid("ips", ip.to_string(), expected)
+            }
+            NetworkError::PortTaken { port, protocol, holder } => {
+                let expected =
+                    format!("a port, or an address of the host, that does not lead to pod {holder} already");
+                Self::invalid("ports", format!("{port}/{protocol}"), expected)
+            }
             _ => Self::unavailable("the pod network", text),
         }
     }

@@ -19,7 +19,7 @@ use crate::nft::{Change, Table};
 use crate::pool::Pool;
 use crate::rules;
 use crate::settings::{Settings, overlap};
-use crate::spec::Mac;
+use crate::spec::mac_of;
 
 /// The mark of a network.
 pub(crate) fn mark(settings: &Settings) -> String {
@@ -92,7 +92,7 @@ fn make_bridge(netlink: &mut Netlink, settings: &Settings, pools: &[Pool]) -> Re
         link::remove(netlink, left.index).trying(doing)?;
     }
     // Fixed, because a bridge without an address of its own changes it with its ports. There is a pool.
-    let mac = Mac::of(pools[0].gateway());
+    let mac = mac_of(pools[0].gateway());
     link::make_bridge(netlink, &unfinished, mac).trying(doing)?;
     faults::reach("bridge-made");
     let found = link::find(netlink, &unfinished).trying(doing)?;

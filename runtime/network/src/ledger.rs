@@ -3,8 +3,9 @@
 //! Owns: the directory of leases and the decision who gets what. Never: anything of the kernel's network.
 //!
 //! A lease is written before anything is made for its pod, and removed after everything is gone (P3). One file per pod,
-//! named like the pod: a sealed frame (see `mainstay_messages::codec`) of magic `MNLS` and version 1, whose body is a
-//! [`Lease`]. It is written whole to `.new`, synced and renamed, so that a file is a whole lease or none. `.lock` is held as
+//! named like the pod: a sealed frame (see `mainstay_messages::codec`) of magic `MNLS` and version 2, whose body is a
+//! [`Lease`]. It is written whole to `.new` and renamed, so that a file is a whole lease or none. It is not synced:
+//! a power cut takes all that a lease tells of, and one that is torn by it is listed until its pod is detached. `.lock` is held as
 //! long as the network is open.
 //!
 //! ```text
@@ -13,7 +14,7 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
@@ -24,14 +25,14 @@ use mainstay_messages::codec::Format;
 use mainstay_messages::{SandboxId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::durable::{self, LOCK, NEW};
+use crate::durable::{self, Claim, LOCK, NEW, Outlives};
 use crate::error::NetworkError;
 use crate::pool::Pool;
-use crate::spec::{AttachSpec, Mac, PortMapping};
+use crate::spec::{AttachSpec, Mac, PortMapping, mac_of};
 
 /// The largest lease, in bytes: more than one with all the ports that a pod may map.
 const LEASE_LENGTH_MAX: usize = 128 * 1024;
-const FORMAT: Format = Format { magic: *b"MNLS", version: 1, body_length_max: LEASE_LENGTH_MAX };
+const FORMAT: Format = Format { magic: *b"MNLS", version: 2, body_length_max: LEASE_LENGTH_MAX };
 
 /// What one pod has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,7 +76,7 @@ pub(crate) struct Ledger {
     unreadable: BTreeMap<PathBuf, UnreadableLease>,
     next_sequence: u64,
     last_given: BTreeMap<&'static str, IpAddr>,
-    _lock: File,
+    _lock: Claim,
 }
 
 impl Ledger {
@@ -203,7 +204,7 @@ impl Ledger {
             since: Timestamp::from_system(SystemTime::now()),
             link,
             // There is a range, so there is an address.
-            mac: spec.mac.unwrap_or_else(|| Mac::of(ips[0])),
+            mac: spec.mac.unwrap_or_else(|| mac_of(ips[0])),
             ips,
             ports: spec.ports.clone(),
         })
@@ -212,7 +213,7 @@ impl Ledger {
     fn write(&self, path: &Path, lease: &Lease) -> Result<(), NetworkError> {
         let frame =
             FORMAT.seal(lease).map_err(|source| NetworkError::NotALease { path: path.to_owned(), source })?;
-        let written = durable::write_whole(&self.directory, path, &frame);
+        let written = durable::write_whole(&self.directory, path, &frame, Outlives::Kill);
         written.map_err(|source| NetworkError::File { path: path.to_owned(), operation: "written", source })
     }
 

@@ -2,107 +2,25 @@
 //!
 //! Owns: the rules of a request that need no look at other pods. Never: IO.
 
-use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
 
 use crate::error::NetworkError;
 
-/// Ports that one pod may map at most.
-pub const PORTS_MAX: usize = 1_024;
-/// The name of a pod's link inside of the pod.
-pub const POD_LINK: &str = "eth0";
+pub use mainstay_messages::spec::{Mac, POD_LINK, PORTS_MAX, PortMapping, Protocol};
 
-/// A protocol with ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Protocol {
-    /// TCP.
-    Tcp,
-    /// UDP.
-    Udp,
-    /// SCTP.
-    Sctp,
-}
-
-impl Protocol {
-    /// Its number in an IP header.
-    pub fn number(self) -> u8 {
-        match self {
-            Self::Tcp => 6,
-            Self::Udp => 17,
-            Self::Sctp => 132,
+/// The Ethernet address of whoever has this IP address. One that is reused comes with the same Ethernet address, so that no
+/// neighbour's memory is ever wrong.
+pub(crate) fn mac_of(ip: IpAddr) -> Mac {
+    match ip {
+        IpAddr::V4(ip) => {
+            let [a, b, c, d] = ip.octets();
+            Mac([0x0a, 0x58, a, b, c, d])
         }
-    }
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tcp => "tcp",
-            Self::Udp => "udp",
-            Self::Sctp => "sctp",
-        })
-    }
-}
-
-/// A port of the host that leads into a pod. It is reached from outside and from the host itself, there also as
-/// 127.0.0.1; not as `[::1]`, which the kernel never routes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct PortMapping {
-    /// The protocol.
-    pub protocol: Protocol,
-    /// The address of the host; none for all, of both families that the pod has.
-    pub host_ip: Option<IpAddr>,
-    /// The port of the host.
-    pub host_port: u16,
-    /// The port of the pod.
-    pub pod_port: u16,
-}
-
-impl PortMapping {
-    /// Whether a packet could be meant by both.
-    pub fn collides(&self, other: &Self) -> bool {
-        let same_address = match (self.host_ip, other.host_ip) {
-            (Some(one), Some(two)) => one == two,
-            _ => true,
-        };
-        self.protocol == other.protocol && self.host_port == other.host_port && same_address
-    }
-}
-
-/// An Ethernet address.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Mac(pub [u8; 6]);
-
-impl fmt::Display for Mac {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, g] = self.0;
-        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
-    }
-}
-
-impl fmt::Debug for Mac {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Mac({self})")
-    }
-}
-
-impl Mac {
-    /// The address of whoever has this IP address. One that is reused comes with the same Ethernet address, so that no
-    /// neighbour's memory is ever wrong.
-    pub(crate) fn of(ip: IpAddr) -> Self {
-        match ip {
-            IpAddr::V4(ip) => {
-                let [a, b, c, d] = ip.octets();
-                Self([0x0a, 0x58, a, b, c, d])
-            }
-            IpAddr::V6(ip) => {
-                let [.., a, b, c, d] = ip.octets();
-                Self([0x0a, 0x59, a, b, c, d])
-            }
+        IpAddr::V6(ip) => {
+            let [.., a, b, c, d] = ip.octets();
+            Mac([0x0a, 0x59, a, b, c, d])
         }
     }
 }
@@ -145,7 +63,7 @@ impl AttachSpec {
             }
         }
         if let Some(mac) = self.mac
-            && (mac.0[0] & 1 == 1 || mac.0 == [0; 6])
+            && !mac.is_of_one_station()
         {
             return Err(NetworkError::setting("mac", mac, "the address of one station: the first byte even"));
         }

@@ -45,6 +45,7 @@ fn open_plugins(directory: &Path) -> Cni {
         conf_dir: path("conf"),
         plugin_dirs: vec![path("bin")],
         directory: path("records"),
+        cache_dir: path("cache"),
         timeout: Duration::from_millis(world::PATIENCE_MS),
     };
     Cni::open(settings).expect("opens")
@@ -83,10 +84,10 @@ fn killed_while_a_plugin_runs() {
     let cni = open_plugins(bench.path());
     assert_eq!(cni.list().len(), 1, "the record was there before the plugin ran");
     assert!(matches!(attach_by_plugin(&cni), Err(CniError::Unfinished { .. })));
-    cni.detach(&pod("one")).expect("detached");
+    cni.detach(&pod("one"), None).expect("detached");
     assert!(!path("made").exists() && cni.list().is_empty());
     attach_by_plugin(&cni).expect("it can begin anew");
-    cni.detach(&pod("one")).expect("detached");
+    cni.detach(&pod("one"), None).expect("detached");
     println!("killed while a plugin ran: nothing is left");
 }
 

@@ -8,6 +8,8 @@
 //! | bundle, exit record | a container in a pod that is not stopped |
 //! | layer, log | a container |
 //! | log directory | a pod |
+//! | network link and port, firewall rule, address lease, CNI record and file | a pod that is not stopped, with a network |
+//! | name of a network namespace | a pod that is not stopped |
 //!
 //! The other way round a pod that is Ready counts on its shim, directory, sockets and cgroup, and a container that is
 //! Created or Running on its process, bundle, layer and cgroup.
@@ -16,9 +18,11 @@
 //! work on it. And since a look at a machine takes a while, there are two views, from before and after: what either
 //! accounts for is no leak, and only what both count on can be a ghost.
 
+mod network;
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -29,6 +33,7 @@ use mainstay_messages::record::{
 };
 use mainstay_messages::spec::Rootfs;
 use mainstay_messages::{ContainerId, ProcessIdentity, SandboxId};
+use mainstay_metrics::Running;
 use mainstay_supervisor::paths::Directories;
 
 /// What to do about a record whose files are gone.
@@ -95,6 +100,9 @@ impl View {
                 Remedy::Remove(Leak::Shim { sandbox: sandbox.clone(), process: process.clone() })
             }
             (ThingKind::LogDirectory, _) => Remedy::Remove(Leak::LogDirectory { sandbox: sandbox.clone() }),
+            (kind, _) if network::is_of_network(kind) => {
+                Remedy::Remove(Leak::Network { sandbox: sandbox.clone() })
+            }
             _ => Remedy::Remove(Leak::Pod { sandbox: sandbox.clone() }),
         };
         let Some(pod) = self.sandboxes.get(sandbox) else {
@@ -121,6 +129,9 @@ impl View {
                 format!("pod {sandbox} has lost its shim, and nothing of it should run"),
                 Remedy::Remove(Leak::PodProcesses { sandbox: sandbox.clone() }),
             )),
+            (_, kind) if network::needs_attachment(kind) && pod.record.network.is_none() => {
+                Some((format!("pod {sandbox} has no network"), removal()))
+            }
             (SandboxPhase::Stopped, kind) if kind != ThingKind::LogDirectory => {
                 Some((format!("pod {sandbox} is stopped"), removal()))
             }
@@ -230,9 +241,35 @@ pub(super) fn compare(
         findings.extend(present.missing_of_container(&container.record, directories));
     }
     findings.extend(names_taken_twice(after));
+    findings.sort_by(order);
     findings
-        .sort_by(|a, b| (a.deviation, a.kind, &a.place, a.pid).cmp(&(b.deviation, b.kind, &b.place, b.pid)));
-    findings
+}
+
+/// Leaks first, shims before what they hold.
+pub(super) fn order(a: &Finding, b: &Finding) -> Ordering {
+    (a.deviation, a.kind, &a.place, a.pid).cmp(&(b.deviation, b.kind, &b.place, b.pid))
+}
+
+/// The containers with processes, and the shims, as the records have them and as the kernel has them.
+pub(super) fn running(inventory: &Inventory, view: &View) -> (Running, Running) {
+    let of_kind = |kind| inventory.things.iter().filter(move |thing| thing.kind == kind);
+    let owners: HashSet<_> =
+        of_kind(ThingKind::Process).filter_map(|thing| thing.owner.container.as_ref()).collect();
+    let alive = |container: &&Arc<ContainerSnapshot>| {
+        let has_ended = container.record.exit.is_some();
+        container.record.process.is_some() && !has_ended
+    };
+    let has_shim =
+        |pod: &&Arc<SandboxSnapshot>| pod.record.phase == SandboxPhase::Ready && pod.record.shim.is_some();
+    let containers = Running {
+        by_records: view.containers.values().filter(alive).count() as u64,
+        by_kernel: owners.len() as u64,
+    };
+    let shims = Running {
+        by_records: view.sandboxes.values().filter(has_shim).count() as u64,
+        by_kernel: of_kind(ThingKind::Shim).count() as u64,
+    };
+    (containers, shims)
 }
 
 impl<'a> Present<'a> {
@@ -270,6 +307,10 @@ impl<'a> Present<'a> {
                 missing.push(ghost(ThingKind::Socket, &socket, by_hand(MAKE_ANEW)));
             }
         }
+        let mut lost = network::counted_on(&pod.record);
+        lost.retain(|(kind, _)| !self.owned.contains(&(*kind, &owner)));
+        let remedy = network::remedy(id, &lost);
+        missing.extend(lost.iter().map(|(kind, place)| ghost(*kind, place.as_ref(), remedy.clone())));
         missing
     }
 

@@ -40,8 +40,8 @@ pub struct ImageSettings {
     pub downloads_max: usize,
     /// Layers that are unpacked at the same time, over all pulls: [`UNPACKS_MAX_DEFAULT`].
     pub unpacks_max: usize,
-    /// The time from one collection of what no image needs to the next; 0 collects on request, and after a removal,
-    /// alone: [`GC_INTERVAL_DEFAULT_MS`].
+    /// The time from one collection of what no image needs to the next; 0 collects on request, after a removal, and after a
+    /// pull that found no room, alone: [`GC_INTERVAL_DEFAULT_MS`].
     pub gc_interval_ms: u64,
     /// The largest blob that is taken, in bytes: [`mainstay_images::BLOB_BYTES_MAX`].
     pub blob_bytes_max: u64,

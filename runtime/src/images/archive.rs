@@ -13,7 +13,7 @@ use mainstay_oci_image::{Event, Part};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::failure::told;
+use super::failure::{told, told_of_import};
 use super::node::NodeImages;
 use super::view;
 use crate::closing::Closed;
@@ -80,13 +80,10 @@ impl Import {
         let source = Incoming { pieces, rest: io::Cursor::default(), over: false };
         let watched = observer.clone();
         let work = async move {
-            let imported = images.with(move |images| {
-                let records = images.import(source, &options, &watched)?;
-                Ok(records.iter().map(|record| view::id(record)).collect())
-            });
-            let imported = imported.await;
+            let imported = images.blocking(move |images| images.import(source, &options, &watched)).await;
             lock(&teller).take();
-            imported
+            let records = imported?.map_err(|error| told_of_import(&error))?;
+            Ok(records.iter().map(|record| view::id(record)).collect())
         };
         Ok((Self { feed, answer: tokio::spawn(work), observer, end }, sender))
     }
@@ -99,7 +96,8 @@ impl Import {
     /// The images, once they are here.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] with what is wrong with the archive, or with the machine; nothing of it is listed.
+    /// [`Error::InvalidArgument`] with what is wrong with the archive, [`Error::Unavailable`] with what is wrong with the
+    /// machine; nothing of it is listed.
     pub async fn images(&mut self) -> Result<Vec<ImageId>> {
         let answer = self.end.or(&mut self.answer).await?;
         answer.map_err(|_| Error::internal("an import", "it panicked, or was asked before"))?

@@ -11,8 +11,6 @@ use mainstay_actors::Directory;
 use mainstay_images::{Collected, Images, Partials};
 use mainstay_messages::image::{Damage, Image, ImageId, ImageName, Removed};
 use mainstay_messages::{Error, Result};
-use mainstay_oci_image::ImageConfig;
-use tokio::sync::Notify;
 
 use super::failure::told;
 use super::leases::{Owner, Pin, Pins};
@@ -26,8 +24,6 @@ pub(crate) struct NodeImages {
     pins: Pins,
     directory: Directory,
     records: Records,
-    /// Something was removed.
-    removed: Notify,
 }
 
 /// Whether the records of all containers could be read.
@@ -55,7 +51,7 @@ impl NodeImages {
         records: Records,
     ) -> Self {
         let owner = Owner { keep: store.keep(), root_dir };
-        Self { store, owner, pins: Pins::default(), directory, records, removed: Notify::new() }
+        Self { store, owner, pins: Pins::default(), directory, records }
     }
 
     /// Does something with the images, where blocking is allowed.
@@ -63,10 +59,17 @@ impl NodeImages {
         &self,
         work: impl FnOnce(&Images) -> mainstay_images::Result<T> + Send + 'static,
     ) -> Result<T> {
+        self.blocking(work).await?.map_err(|error| told(&error))
+    }
+
+    /// The same, for who tells callers of its failures in words of its own.
+    pub(super) async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Images) -> mainstay_images::Result<T> + Send + 'static,
+    ) -> Result<mainstay_images::Result<T>> {
         let opened = self.open().await?;
         let done = tokio::task::spawn_blocking(move || work(&opened.images)).await;
-        done.map_err(|_| Error::internal("the images", "work on them panicked"))?
-            .map_err(|error| told(&error))
+        done.map_err(|_| Error::internal("the images", "work on them panicked"))
     }
 
     pub(super) async fn open(&self) -> Result<Arc<Opened>> {
@@ -74,33 +77,22 @@ impl NodeImages {
     }
 
     pub(super) async fn list(&self) -> Result<Vec<Image>> {
-        self.with(|images| {
-            let unpacked = images.unpacked()?;
-            let all = view::by_image(&images.list());
-            Ok(all.into_values().filter_map(|records| {
-                // One whose configuration was lost is listed all the same: it can be removed, or pulled again.
-                let config = images.config(&records[0]).unwrap_or_else(|error| {
-                    tracing::warn!(image = records[0].name, %error, "the configuration of an image cannot be read");
-                    ImageConfig::default()
-                });
-                view::image(&records, config, view::unpacked_bytes(&records[0], &unpacked))
-            }).collect())
-        })
-        .await
+        Ok(view::list(&self.open().await?.images.catalog()))
     }
 
     pub(super) async fn image(&self, name: ImageName) -> Result<Image> {
-        self.with(move |images| view::find(images, name.as_str()).map(|(image, _)| image)).await
+        let found = view::find(&self.open().await?.images.catalog(), name.as_str());
+        found.map(|(image, _)| image).map_err(|error| told(&error))
     }
 
     pub(super) async fn remove(&self, name: ImageName) -> Result<Removed> {
         let removed = self.with(move |images| {
-            let names = view::names_of(images, name.as_str())?;
+            let names = view::names_of(&images.catalog(), name.as_str())?;
             let gone = names.iter().map(|name| images.remove(name)).collect::<Result<_, _>>()?;
             Ok(view::removed(gone, &images.list()))
         });
         let removed = removed.await?;
-        self.removed.notify_one();
+        self.store.littered();
         Ok(removed)
     }
 
@@ -149,7 +141,7 @@ impl NodeImages {
                 this.let_go(images)?;
             }
             loop {
-                let (image, record) = view::find(images, name.as_str())?;
+                let (image, record) = view::find(&images.catalog(), name.as_str())?;
                 let pin = pins.pin(image.id.clone());
                 let plan = images.lease(&owner.holder(&image.id), &record.name)?;
                 // Else the name was given to another image in between.
@@ -161,7 +153,7 @@ impl NodeImages {
         .await
     }
 
-    /// Collects from time to time, and after removals. Ends with its task.
+    /// Collects from time to time, after removals, and after pulls that found no room. Ends with its task.
     pub(crate) async fn collect_forever(self: Arc<Self>, interval_ms: u64) {
         if self.store.keep() == Keep::WhileUsed {
             return;
@@ -175,7 +167,7 @@ impl NodeImages {
             };
             tokio::select! {
                 () = tick => {}
-                () = self.removed.notified() => {}
+                () = self.store.garbage() => {}
             }
             if self.store.is_there() {
                 match self.collect(Partials::Aged).await {

@@ -19,16 +19,19 @@ use mainstay_actors::image::ProgressSink;
 use mainstay_actors::ports::{ImageSource, ResolvedImage};
 use mainstay_image_pull::PullEngine;
 use mainstay_image_pull::figures::MANIFEST_PART;
-use mainstay_images::{Images, ImagesError};
+use mainstay_images::{Images, ImagesError, Tenure};
+use mainstay_messages::error::PullFault;
 use mainstay_messages::image::{ImageId, PullActivity, PullProgress, PullSpec};
 use mainstay_messages::{Error, Result};
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::{Mutex, Notify, oneshot};
 
 use super::failure::told;
 use crate::config::ImageSettings;
 
-/// How long a call waits for another process that has the images open, in milliseconds.
+/// How long a call waits for another process that is at work on the images, in milliseconds.
 pub const IMAGES_WAIT_MS: u64 = 60_000;
+/// How long it waits for one that keeps them open as long as it runs, as a daemon does, in milliseconds: that one may be ending.
+pub const IMAGES_KEPT_WAIT_MS: u64 = 3_000;
 /// How often it looks whether that one has let go, in milliseconds.
 const IMAGES_LOOK_MS: u64 = 50;
 
@@ -37,6 +40,8 @@ pub(crate) struct ImageStore {
     settings: Arc<Opening>,
     keep: Keep,
     slot: Mutex<Slot>,
+    /// Something is there that no image needs.
+    garbage: Notify,
 }
 
 /// How the images are opened.
@@ -56,6 +61,15 @@ pub(crate) enum Keep {
     WhileUsed,
 }
 
+impl Keep {
+    fn tenure(self) -> Tenure {
+        match self {
+            Self::WhileRunning => Tenure::Kept,
+            Self::WhileUsed => Tenure::InTurn,
+        }
+    }
+}
+
 /// Images that are open, with what brings more of them.
 pub(crate) struct Opened {
     pub(crate) images: Images,
@@ -72,7 +86,7 @@ enum Slot {
 
 impl ImageStore {
     pub(crate) fn new(settings: Opening, keep: Keep) -> Self {
-        Self { settings: Arc::new(settings), keep, slot: Mutex::default() }
+        Self { settings: Arc::new(settings), keep, slot: Mutex::default(), garbage: Notify::new() }
     }
 
     /// Whether there is anything to open: what nobody has used is not made for looking at it.
@@ -84,7 +98,17 @@ impl ImageStore {
         self.keep
     }
 
-    /// The images. Waits for another process that has them open, up to [`IMAGES_WAIT_MS`].
+    /// Says that there is something that no image needs.
+    pub(crate) fn littered(&self) {
+        self.garbage.notify_one();
+    }
+
+    /// Waits until somebody says so.
+    pub(crate) async fn garbage(&self) {
+        self.garbage.notified().await;
+    }
+
+    /// The images. Waits for another process that has them open, up to [`IMAGES_WAIT_MS`] or [`IMAGES_KEPT_WAIT_MS`].
     pub(crate) async fn open(&self) -> Result<Arc<Opened>> {
         let mut slot = self.slot.lock().await;
         if let Some(opened) = slot.get() {
@@ -92,8 +116,8 @@ impl ImageStore {
         }
         // Dropped with this future: then nobody waits for the images any more.
         let (caller, _wanted) = oneshot::channel();
-        let settings = Arc::clone(&self.settings);
-        let opened = tokio::task::spawn_blocking(move || wait_and_open(&settings, &caller)).await;
+        let (settings, tenure) = (Arc::clone(&self.settings), self.keep.tenure());
+        let opened = tokio::task::spawn_blocking(move || wait_and_open(&settings, tenure, &caller)).await;
         let opened = Arc::new(opened.map_err(|_| Error::internal("the images", "opening them panicked"))??);
         *slot = match self.keep {
             Keep::WhileRunning => Slot::Kept(Arc::clone(&opened)),
@@ -129,7 +153,7 @@ impl Slot {
 }
 
 /// Opens the images; blocks. Ends early when the caller has left.
-fn wait_and_open(opening: &Opening, caller: &oneshot::Sender<()>) -> Result<Opened> {
+fn wait_and_open(opening: &Opening, tenure: Tenure, caller: &oneshot::Sender<()>) -> Result<Opened> {
     let Opening { directory, boot_id, settings } = opening;
     let refused =
         |error| Error::unavailable(format!("the directory of images {}", directory.display()), error);
@@ -138,18 +162,29 @@ fn wait_and_open(opening: &Opening, caller: &oneshot::Sender<()>) -> Result<Open
     }
     let of_images = mainstay_images::Settings {
         limits: settings.limits(),
+        tenure,
         ..mainstay_images::Settings::new(boot_id.clone())
     };
-    let began = Instant::now();
+    let until = Instant::now() + Duration::from_millis(IMAGES_WAIT_MS);
+    // Counts from when it was kept last: many take turns, and what one of them has written may be read as another begins.
+    let mut kept_until = None;
     let opened = loop {
-        match Images::open(directory, of_images.clone()) {
-            Err(ImagesError::Locked { .. })
-                if began.elapsed() < Duration::from_millis(IMAGES_WAIT_MS) && !caller.is_closed() =>
-            {
-                std::thread::sleep(Duration::from_millis(IMAGES_LOOK_MS));
+        let now = Instant::now();
+        let (error, may_wait) = match Images::open(directory, of_images.clone()) {
+            Err(error @ ImagesError::Locked { tenure: Tenure::Kept, .. }) => {
+                let until = *kept_until.get_or_insert(now + Duration::from_millis(IMAGES_KEPT_WAIT_MS));
+                (error, now < until)
+            }
+            Err(error @ ImagesError::Locked { tenure: Tenure::InTurn, .. }) => {
+                kept_until = None;
+                (error, now < until)
             }
             opened => break opened.map_err(|error| told(&error))?,
+        };
+        if !may_wait || caller.is_closed() {
+            return Err(told(&error));
         }
+        std::thread::sleep(Duration::from_millis(IMAGES_LOOK_MS));
     };
     if let Some(aside) = &opened.set_aside {
         tracing::error!(aside = %aside.display(), "the records of images could not be read and were set aside");
@@ -169,7 +204,15 @@ impl ImageSource for Source {
 
     fn fetch(&self, wanted: Arc<ResolvedImage>, events: ProgressSink) -> BoxFuture<'static, Result<ImageId>> {
         let store = Arc::clone(&self.0);
-        async move { store.open_for(&events).await?.engine.fetch(wanted, events).await }.boxed()
+        async move {
+            let fetched = store.open_for(&events).await?.engine.fetch(wanted, events).await;
+            if let Err(Error::PullFailed { fault: PullFault::Storage, .. }) = &fetched {
+                // The parts that did come have to make room on a full disk.
+                store.littered();
+            }
+            fetched
+        }
+        .boxed()
     }
 
     fn name(&self, wanted: Arc<ResolvedImage>, image: ImageId) -> BoxFuture<'static, Result<()>> {

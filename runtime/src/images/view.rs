@@ -1,12 +1,12 @@
 //! Images as callers see them, out of the records that are kept.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mainstay_images::{ImageRecord, Images, ImagesError};
+use mainstay_images::{Catalog, ImageRecord, ImagesError};
 use mainstay_messages::Timestamp;
 use mainstay_messages::image::{Damage, Image, ImageId, ImageRun, Removed};
-use mainstay_oci_image::{Digest, ImageConfig, Reference};
+use mainstay_oci_image::{ImageConfig, Reference};
 
 /// The platform of an image that does not say.
 const NO_PLATFORM: &str = "unknown";
@@ -30,8 +30,18 @@ pub(super) fn by_image(records: &[Arc<ImageRecord>]) -> BTreeMap<ImageId, Vec<Ar
     images
 }
 
+/// All images. One whose configuration was lost is among them: it can be removed, or pulled again.
+pub(super) fn list(catalog: &Catalog) -> Vec<Image> {
+    let all = by_image(catalog.list()).into_values();
+    all.filter_map(|records| {
+        let details = catalog.details(&records[0])?;
+        image(&records, details.config.clone().unwrap_or_default(), details.unpacked_bytes)
+    })
+    .collect()
+}
+
 /// An image with all of its names, of which there is one at least.
-pub(super) fn image(records: &[Arc<ImageRecord>], config: ImageConfig, unpacked_bytes: u64) -> Option<Image> {
+fn image(records: &[Arc<ImageRecord>], config: ImageConfig, unpacked_bytes: u64) -> Option<Image> {
     let newest = records.iter().max_by_key(|record| record.pulled_at)?;
     let (mut tags, mut digests) = (Vec::new(), Vec::new());
     for record in records {
@@ -71,8 +81,8 @@ pub(super) fn image(records: &[Arc<ImageRecord>], config: ImageConfig, unpacked_
 }
 
 /// The names that go when `text` is removed: the one that it is, or those that it is the digest or id of.
-pub(super) fn names_of(images: &Images, text: &str) -> mainstay_images::Result<Vec<String>> {
-    let found = images.find(text)?;
+pub(super) fn names_of(catalog: &Catalog, text: &str) -> mainstay_images::Result<Vec<String>> {
+    let found = catalog.find(text)?;
     let asked = text.parse::<Reference>().ok();
     if found.name == text || asked.as_ref().is_some_and(|asked| found.name == asked.to_string()) {
         return Ok(vec![found.name.clone()]);
@@ -84,7 +94,7 @@ pub(super) fn names_of(images: &Images, text: &str) -> mainstay_images::Result<V
                 .as_ref()
                 .is_none_or(|repository| name(record).is_some_and(|name| name.repository() == *repository))
     };
-    Ok(images.list().iter().filter(of_image).map(|record| record.name.clone()).collect())
+    Ok(catalog.list().iter().filter(of_image).map(|record| record.name.clone()).collect())
 }
 
 /// What a removal has done.
@@ -112,25 +122,19 @@ pub(super) fn damage(found: mainstay_images::Damage, records: &[Arc<ImageRecord>
     let remedy = match found.remedy {
         Remedy::Healed => "it was made anew",
         Remedy::Dropped => "it was dropped, and the next pull brings it",
+        Remedy::Missing => "pull the image again",
     };
     Damage { digest, reason: format!("{}; {remedy}", found.how), images }
 }
 
-/// Bytes of the layers of an image, unpacked.
-pub(super) fn unpacked_bytes(record: &ImageRecord, unpacked: &HashMap<Digest, u64>) -> u64 {
-    record.layers.iter().filter_map(|layer| unpacked.get(&layer.chain)).sum()
-}
-
 /// The image of a name or id, and the record that was found.
-pub(super) fn find(images: &Images, text: &str) -> mainstay_images::Result<(Image, Arc<ImageRecord>)> {
-    let record = images.find(text)?;
-    let config = images.config(&record)?;
-    let mut records = by_image(&images.list()).remove(&id(&record)).unwrap_or_default();
-    if records.is_empty() {
-        // It was removed since.
-        records.push(Arc::clone(&record));
-    }
-    let bytes = unpacked_bytes(&record, &images.unpacked()?);
+pub(super) fn find(catalog: &Catalog, text: &str) -> mainstay_images::Result<(Image, Arc<ImageRecord>)> {
+    let record = catalog.find(text)?;
+    let lost = || ImagesError::NoBlob { digest: record.config.digest.clone() };
+    let details = catalog.details(&record).ok_or_else(lost)?;
+    let config = details.config.clone().ok_or_else(lost)?;
+    let records = by_image(catalog.list()).remove(&id(&record)).unwrap_or_default();
     let missing = || ImagesError::NoImage { image: text.to_owned() };
-    Ok((image(&records, config, bytes).ok_or_else(missing)?, record))
+    let image = image(&records, config, details.unpacked_bytes).ok_or_else(missing)?;
+    Ok((image, record))
 }

@@ -60,6 +60,11 @@ impl<Job> Lane<Job> {
         }
     }
 
+    /// Jobs that wait, and how many may.
+    pub(crate) fn queue(&self) -> (usize, usize) {
+        (self.ends().as_ref().map_or(0, |ends| ends.queue.len()), self.limit)
+    }
+
     fn ends(&self) -> MutexGuard<'_, Option<Ends<Job>>> {
         // Nothing can panic between two changes of what the lock guards.
         self.ends.lock().unwrap_or_else(PoisonError::into_inner)

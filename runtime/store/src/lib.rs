@@ -10,8 +10,8 @@
 //!   commit() ─ encode ─► bounded queue ─► writer ─► WAL ◄─ reader ◄─ bounded queue ◄─ load(), events()
 //! ```
 //!
-//! Records and facts are JSON in text columns, so that `sqlite3` and `jq` can read them; `schema/v1.sql` is
-//! the specification of the file. This crate never decides anything about pods or containers.
+//! Records and facts are JSON in text columns, so that `sqlite3` and `jq` can read them; the files in
+//! `schema` are the specification of the database. This crate never decides anything about pods or containers.
 //!
 //! | module | owns |
 //! |---|---|
@@ -20,7 +20,9 @@
 //! | `lock` | one process at a time |
 //! | `schema` | versions and migrations |
 //! | `row` | columns and JSON |
-//! | `writer` | groups, numbers of the journal, trimming |
+//! | `names` | who has or had a name |
+//! | `writer` | groups, numbers of the journal |
+//! | `trim` | how much of the journal is kept |
 //! | `reader` | queries |
 //! | `lane` | a thread with a bounded queue |
 
@@ -28,10 +30,12 @@ mod aside;
 mod error;
 mod lane;
 mod lock;
+mod names;
 mod open;
 mod reader;
 mod row;
 mod schema;
+mod trim;
 mod writer;
 
 use std::fmt;
@@ -43,21 +47,24 @@ use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::{BoxFuture, ready};
 use mainstay_actors::ports::{EventPage, EventQuery, Loaded, Store};
+use mainstay_messages::event::Bearer;
 use mainstay_messages::journal::{Commit, Committed};
 use mainstay_messages::record::{ContainerRecord, SandboxRecord};
-use mainstay_messages::{ContainerId, Error, Result, SandboxId};
+use mainstay_messages::{ContainerId, Error, Name, Result, SandboxId};
 use rusqlite::Transaction;
 
 pub use crate::error::StoreError;
 pub use crate::reader::EVENT_PAGE_MAX;
 pub use crate::row::BODY_LENGTH_MAX;
-pub use crate::writer::{COMMIT_GROUP_MAX, TRIM_STEP_EVENTS, Written};
+pub use crate::trim::{EVENTS_KEPT_MIN, TRIM_STEP_EVENTS};
+pub use crate::writer::{COMMIT_GROUP_MAX, Written};
 
 use crate::lane::Lane;
 use crate::lock::StoreLock;
 use crate::open::Database;
 use crate::reader::{Read, Reader};
 use crate::row::{Record, Rows};
+use crate::trim::Keep;
 use crate::writer::{DamageSeen, Job, Writer};
 
 /// Commits that may wait for the writer, when nothing else is set.
@@ -66,6 +73,10 @@ pub const COMMIT_QUEUE_MAX: usize = 1_024;
 pub const READ_QUEUE_MAX: usize = 1_024;
 /// Events that the journal keeps, when nothing else is set; up to [`TRIM_STEP_EVENTS`] more for a while.
 pub const EVENTS_KEPT_MAX: u64 = 1_000_000;
+/// Bytes of the database above which the oldest events go, when nothing else is set; up to [`TRIM_STEP_EVENTS`] events more for
+/// a while: room for some 400,000
+/// events as they are on average.
+pub const BYTES_MAX: u64 = 128 * 1024 * 1024;
 /// How long a write waits for another program that has the database locked (`sqlite3`, say), when nothing
 /// else is set.
 pub const BUSY_TIMEOUT_DEFAULT_MS: u64 = 5_000;
@@ -81,6 +92,8 @@ pub struct Options {
     pub read_queue_max: usize,
     /// Events that the journal keeps.
     pub events_kept_max: u64,
+    /// Bytes of the database, records included, above which the oldest events go. The newest [`EVENTS_KEPT_MIN`] stay.
+    pub bytes_max: u64,
     /// How long a write waits for another program that has the database locked, in milliseconds.
     pub busy_timeout_ms: u64,
 }
@@ -111,6 +124,7 @@ impl Options {
             commit_queue_max: COMMIT_QUEUE_MAX,
             read_queue_max: READ_QUEUE_MAX,
             events_kept_max: EVENTS_KEPT_MAX,
+            bytes_max: BYTES_MAX,
             busy_timeout_ms: BUSY_TIMEOUT_DEFAULT_MS,
         }
     }
@@ -141,7 +155,7 @@ impl SqliteStore {
             lock,
             last_seq,
             options.boot_id,
-            options.events_kept_max,
+            Keep { events_max: options.events_kept_max, bytes_max: options.bytes_max },
             damage,
             Arc::clone(&written),
         )
@@ -167,6 +181,11 @@ impl SqliteStore {
     /// What has been written since it was opened.
     pub fn written(&self) -> &Written {
         &self.written
+    }
+
+    /// Commits that wait for the writer, and how many may.
+    pub fn commit_queue(&self) -> (usize, usize) {
+        self.writer.queue()
     }
 
     fn read<T: Send + 'static>(
@@ -212,6 +231,11 @@ impl Store for SqliteStore {
 
     fn events(&self, query: EventQuery) -> BoxFuture<'static, Result<EventPage>> {
         self.read(move |transaction| reader::page(transaction, &query))
+    }
+
+    fn bearers(&self, name: &Name) -> BoxFuture<'static, Result<Vec<Bearer>>> {
+        let name = name.clone();
+        self.read(move |transaction| names::bearers(transaction, &name))
     }
 }
 

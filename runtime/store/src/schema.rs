@@ -9,7 +9,7 @@ use rusqlite::{Connection, TransactionBehavior};
 pub(crate) const APPLICATION_ID: u32 = u32::from_be_bytes(*b"MSTY");
 
 /// What leads from one version to the next; the first one starts at an empty database.
-const MIGRATIONS: [&str; 1] = [include_str!("schema/v1.sql")];
+const MIGRATIONS: [&str; 2] = [include_str!("schema/v1.sql"), include_str!("schema/v2.sql")];
 
 /// The version that this program writes.
 pub(crate) const VERSION: u32 = MIGRATIONS.len() as u32;
@@ -56,14 +56,14 @@ pub(crate) fn migrate(connection: &mut Connection, from: u32, first_seq: u64) ->
         return Ok(());
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    for migration in &MIGRATIONS[from as usize..] {
+    for (version, migration) in MIGRATIONS.iter().enumerate().skip(from as usize) {
         transaction.execute_batch(migration)?;
-    }
-    if from == 0 {
-        transaction.execute(
-            "INSERT INTO state (one, last_seq, boot_id, condition) VALUES (1, ?1, NULL, 'closed')",
-            [first_seq.cast_signed()],
-        )?;
+        if version == 0 {
+            transaction.execute(
+                "INSERT INTO state (one, last_seq, boot_id, condition) VALUES (1, ?1, NULL, 'closed')",
+                [first_seq.cast_signed()],
+            )?;
+        }
     }
     transaction.pragma_update(None, "application_id", APPLICATION_ID.cast_signed())?;
     transaction.pragma_update(None, "user_version", VERSION)?;

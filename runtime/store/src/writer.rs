@@ -1,6 +1,7 @@
 //! The writer: the one thread that changes the database.
 //!
-//! It owns the writing connection, the numbers of the journal and the store's lock.
+//! It owns the writing connection, the numbers of the journal and the store's lock; how much of the journal is kept is
+//! decided in `trim`.
 //!
 //! ```text
 //!            ┌──────────────── queue empty, nothing to trim ──── waits
@@ -30,13 +31,12 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::error::{is_damage, unavailable};
 use crate::lock::StoreLock;
-use crate::reader::first_kept;
+use crate::names;
 use crate::row::{FactRow, RowChange, Rows};
+use crate::trim::{Keep, Trim};
 
 /// The most commits that are written in one transaction.
 pub const COMMIT_GROUP_MAX: usize = 256;
-/// The journal is trimmed by so many events at a time, when it has so many too many.
-pub const TRIM_STEP_EVENTS: u64 = 256;
 
 /// What has been written since the store was opened.
 #[derive(Debug, Default)]
@@ -44,6 +44,8 @@ pub struct Written {
     commits: AtomicU64,
     transactions: AtomicU64,
     write_us: AtomicU64,
+    facts: AtomicU64,
+    fact_bytes: AtomicU64,
 }
 
 /// A commit and whoever waits for it.
@@ -57,10 +59,7 @@ pub(crate) struct Writer {
     connection: Connection,
     /// Number of the last fact that was written.
     last: u64,
-    /// Number of the oldest fact that is kept; above `last` when there is none.
-    oldest: u64,
-    /// How many facts are kept.
-    kept_max: u64,
+    trim: Trim,
     health: Health,
     mark: Mark,
     damage: DamageSeen,
@@ -113,6 +112,22 @@ impl Written {
         self.write_us.load(Ordering::Relaxed)
     }
 
+    /// Facts.
+    pub fn facts(&self) -> u64 {
+        self.facts.load(Ordering::Relaxed)
+    }
+
+    /// Length of their bodies, in bytes.
+    pub fn fact_bytes(&self) -> u64 {
+        self.fact_bytes.load(Ordering::Relaxed)
+    }
+
+    fn add_facts(&self, facts: &[FactRow]) {
+        let bytes: usize = facts.iter().map(|fact| fact.body.len()).sum();
+        self.facts.fetch_add(facts.len() as u64, Ordering::Relaxed);
+        self.fact_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
     fn add(&self, commits: usize, begun: Instant) {
         self.commits.fetch_add(commits as u64, Ordering::Relaxed);
         self.transactions.fetch_add(1, Ordering::Relaxed);
@@ -142,16 +157,15 @@ impl Writer {
         lock: StoreLock,
         last: u64,
         boot_id: String,
-        kept_max: u64,
+        keep: Keep,
         damage: DamageSeen,
         written: Arc<Written>,
     ) -> rusqlite::Result<Self> {
-        let oldest = first_kept(&connection, Seq(last))?.0;
+        let trim = Trim::new(&connection, keep, last)?;
         Ok(Self {
             connection,
             last,
-            oldest,
-            kept_max,
+            trim,
             health: Health::Sound,
             mark: Mark::Due { boot_id },
             damage,
@@ -199,6 +213,9 @@ impl Writer {
                 self.written.add(group.len(), begun);
                 self.healed();
                 for (job, outcome) in group.drain(..).zip(outcomes) {
+                    if outcome.is_ok() {
+                        self.written.add_facts(&job.rows.facts);
+                    }
                     job.answer(outcome);
                 }
             }
@@ -249,30 +266,19 @@ impl Writer {
         transaction.commit()?;
         self.mark = Mark::Made;
         self.last = last;
+        self.trim.written(&self.connection, last);
         Ok(outcomes)
     }
 
     fn is_trim_due(&self) -> bool {
         // After a failure, trimming waits for a write to succeed, so that it is not tried in a loop.
-        self.health == Health::Sound && self.excess() >= TRIM_STEP_EVENTS
-    }
-
-    /// How many events there are too many.
-    fn excess(&self) -> u64 {
-        (self.last + 1).saturating_sub(self.oldest).saturating_sub(self.kept_max)
+        self.health == Health::Sound && self.trim.is_due(self.last)
     }
 
     /// Deletes the oldest events, one step.
     fn trim(&mut self) {
-        let bound = (self.oldest + TRIM_STEP_EVENTS).cast_signed();
-        let trimmed = self
-            .connection
-            .prepare_cached("DELETE FROM events WHERE seq < ?1")
-            .and_then(|mut delete| delete.execute([bound]))
-            .and_then(|_| first_kept(&self.connection, Seq(self.last)));
-        match trimmed {
-            Ok(oldest) => self.oldest = oldest.0,
-            Err(error) => self.failed(&error),
+        if let Err(error) = self.trim.step(&self.connection, self.last) {
+            self.failed(&error);
         }
     }
 
@@ -316,6 +322,7 @@ impl Job {
 fn apply(transaction: &Connection, rows: &Rows, mut last: u64) -> rusqlite::Result<u64> {
     for change in &rows.changes {
         apply_change(transaction, change)?;
+        names::follow(transaction, change, last + rows.facts.len() as u64)?;
     }
     if rows.facts.is_empty() {
         return Ok(last);

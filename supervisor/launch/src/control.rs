@@ -3,6 +3,8 @@
 //! ```text
 //!   parent                         child
 //!     │ ── 'g' (go: cgroups done) ──▶ │ sets itself up
+//!     │ ◀──────── Environment ─────── │      (where the caller has something to do on the host then)
+//!     │ ── 'p' (proceed) ───────────▶ │
 //!     │ ◀── Ready{warnings} + pty ─── │      (or Failed{error}, exit 1)
 //!     │ ── 'r' (release, init only) ▶ │
 //!     │ ◀────────── EOF ───────────── │ exec: the socket is CLOEXEC   (or Failed{error}, exit 1)
@@ -33,10 +35,14 @@ pub const FRAME_MAX_BYTES: usize = 16 * 1024;
 
 const GO: u8 = b'g';
 const RELEASE: u8 = b'r';
+const PROCEED: u8 = b'p';
 
 /// What the child has reported.
 #[derive(Debug)]
 pub enum Reply {
+    /// Everything is mounted, and the root is not entered yet: the hooks `prestart` and `createRuntime` are due, and network
+    /// devices to be moved. The process waits for [`Launching::proceed`]. Only where [`crate::needs_environment`] says so.
+    Environment,
     /// The process is set up. That of a new container now waits for [`Launching::release`]; an exec goes on by itself.
     Ready {
         /// The master of the process's terminal, where it has one.
@@ -99,7 +105,11 @@ impl Launching {
         } else {
             wire::decode(&frame[..length], terminal)?
         };
-        self.phase = if matches!(reply, Reply::Ready { .. }) { Phase::Ready } else { Phase::Over };
+        self.phase = match reply {
+            Reply::Environment => Phase::Preparing,
+            Reply::Ready { .. } => Phase::Ready,
+            Reply::Running | Reply::Failed(_) => Phase::Over,
+        };
         Ok(Some(reply))
     }
 
@@ -109,6 +119,14 @@ impl Launching {
     /// When the process has ended.
     pub fn release(&self) -> io::Result<()> {
         tell(self.control.as_fd(), RELEASE)
+    }
+
+    /// Lets a process go on that has reported `Environment`.
+    ///
+    /// # Errors
+    /// When the process has ended.
+    pub fn proceed(&self) -> io::Result<()> {
+        tell(self.control.as_fd(), PROCEED)
     }
 
     pub(crate) fn go(&self) -> io::Result<()> {
@@ -136,6 +154,16 @@ impl ControlEnd {
     /// Waits until the program may be executed. Exits when the parent is gone.
     pub(crate) fn wait_for_release(&self) {
         self.wait_for(RELEASE);
+    }
+
+    /// Reports that it is the caller's turn, and waits until that is over, which takes the place of
+    /// [`ControlEnd::wait_for_go`]. Exits when the parent is gone.
+    pub(crate) fn environment(&self) {
+        if send(&self.socket, &wire::ENVIRONMENT_FRAME, SendFlags::NOSIGNAL).is_err() {
+            syscall::exit_now(1);
+        }
+        self.wait_for(GO);
+        self.wait_for(PROCEED);
     }
 
     fn wait_for(&self, expected: u8) {

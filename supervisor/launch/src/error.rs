@@ -18,6 +18,8 @@ pub enum Step {
     Namespaces,
     /// Setting `oom_score_adj`.
     OomScore,
+    /// Scheduler, I/O priority and memory policy.
+    Scheduling,
     /// Mounting the container's root.
     RootMount,
     /// The mounts of the spec.
@@ -30,6 +32,10 @@ pub enum Step {
     ReadonlyPaths,
     /// Paths that are hidden.
     MaskedPaths,
+    /// Moving network devices.
+    NetDevices,
+    /// Hooks that run meanwhile.
+    Hooks,
     /// Making the container's root the root.
     PivotRoot,
     /// Host name and domain name.
@@ -55,17 +61,20 @@ pub enum Step {
 }
 
 impl Step {
-    const ALL: [Step; 21] = [
+    const ALL: [Step; 24] = [
         Step::Clone,
         Step::Cgroup,
         Step::Namespaces,
         Step::OomScore,
+        Step::Scheduling,
         Step::RootMount,
         Step::Mounts,
         Step::Devices,
         Step::Terminal,
         Step::ReadonlyPaths,
         Step::MaskedPaths,
+        Step::NetDevices,
+        Step::Hooks,
         Step::PivotRoot,
         Step::Hostname,
         Step::Sysctl,
@@ -91,12 +100,15 @@ impl fmt::Display for Step {
             Step::Cgroup => "cgroup",
             Step::Namespaces => "namespaces",
             Step::OomScore => "process.oomScoreAdj",
+            Step::Scheduling => "scheduling",
             Step::RootMount => "root",
             Step::Mounts => "mounts",
             Step::Devices => "devices",
             Step::Terminal => "terminal",
             Step::ReadonlyPaths => "linux.readonlyPaths",
             Step::MaskedPaths => "linux.maskedPaths",
+            Step::NetDevices => "linux.netDevices",
+            Step::Hooks => "hooks",
             Step::PivotRoot => "pivot_root",
             Step::Hostname => "hostname",
             Step::Sysctl => "linux.sysctl",
@@ -204,6 +216,14 @@ pub enum LaunchError {
     /// The child ended, or was killed, before it was ready, without a report.
     #[error("the child ended during set-up without a report (killed, most likely)")]
     ChildGone,
+    /// A hook failed.
+    #[error("{hook} {problem}")]
+    Hook {
+        /// Which one, as in `hooks.createRuntime[0] ("/usr/bin/hook")`.
+        hook: String,
+        /// What became of it, as the end of a sentence.
+        problem: String,
+    },
     /// The child panicked, or said something that the parent does not understand. This is a fault in the launcher.
     #[error("internal fault of the launcher: {detail}")]
     Internal {

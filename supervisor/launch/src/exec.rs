@@ -21,6 +21,7 @@ use crate::mounts::target::ContainerRoot;
 use crate::namespaces::PidNamespaceVisit;
 use crate::process::{CallerEnd, ChildIo, Hold, Prepared, personality};
 use crate::procfs::HostProc;
+use crate::scheduling::Scheduling;
 use crate::stdio::Io;
 use crate::support::check_process;
 use crate::user::UserDatabase;
@@ -55,6 +56,7 @@ pub struct ExecRequest<'a> {
 pub fn exec(request: ExecRequest<'_>) -> Result<Launching> {
     let mut warnings = Vec::new();
     check_process(request.process, &mut warnings)?;
+    let scheduling = Scheduling::of(request.process, request.spec)?;
     if is_over(request.target) {
         return Err(LaunchError::TargetGone);
     }
@@ -63,18 +65,25 @@ pub fn exec(request: ExecRequest<'_>) -> Result<Launching> {
         result => result.context(Step::Namespaces, || "joining the container's pid name space".to_owned())?,
     };
     let keep: Vec<BorrowedFd<'_>> = request.io.fds().chain([request.target]).collect();
-    let started =
-        clone::start(0, Some(visit), request.cgroup, &keep, |control| run(&request, control, warnings));
+    let started = clone::start(0, Some(visit), request.cgroup, &keep, |control| {
+        run(&request, &scheduling, control, warnings)
+    });
     // A process id name space whose first process has ended takes no new one; its cgroup may be gone as well.
     started.map_err(|error| if is_over(request.target) { LaunchError::TargetGone } else { error })
 }
 
-fn run(request: &ExecRequest<'_>, control: &ControlEnd, mut warnings: Vec<String>) -> Result<Never> {
+fn run(
+    request: &ExecRequest<'_>,
+    scheduling: &Scheduling,
+    control: &ControlEnd,
+    mut warnings: Vec<String>,
+) -> Result<Never> {
     let (spec, process) = (request.spec, request.process);
     let proc = HostProc::open().context(Step::Namespaces, || "opening the host's /proc".to_owned())?;
     if let Some(score) = process.oom_score_adj() {
         set_oom_score(&proc, score, request.oom_score, &mut warnings)?;
     }
+    scheduling.set()?;
     let filter = filter_of(spec)?;
     let ids = IdMap::of(spec)?;
     if let Some(ids) = ids {
@@ -104,8 +113,19 @@ fn run(request: &ExecRequest<'_>, control: &ControlEnd, mut warnings: Vec<String
     control.wait_for_go();
     let personality = personality(spec)?;
     let (hold, caller_end) = (Hold::No, request.caller_end);
-    Prepared { process, personality, credentials, capabilities, filter, io, hold, caller_end, warnings }
-        .finish(control)
+    Prepared {
+        process,
+        personality,
+        credentials,
+        capabilities,
+        filter,
+        io,
+        hold,
+        caller_end,
+        warnings,
+        start_hooks: &|| Ok(()),
+    }
+    .finish(control)
 }
 
 /// Joins every name space of the container but the pid one, which this process was born in.

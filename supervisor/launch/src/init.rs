@@ -1,8 +1,8 @@
 //! The first process of a new container: what the parent prepares, and the child's work in its order.
 //!
 //! ```text
-//! oom score → name spaces → root → mounts → devices → terminal → read-only and masked paths → pivot_root
-//!   → host name, sysctl → (go: the parent has taken charge) → cgroup name space → the last steps (process.rs)
+//! oom score, scheduling → name spaces → root → mounts → devices → terminal → read-only and masked paths → pivot_root
+//!   → host name, sysctl → (environment: hooks on the host) → createContainer hooks → (go: the parent has taken charge) → cgroup name space → the last steps (process.rs)
 //! ```
 //!
 //! The child is in its cgroups before all of this. Everything up to `go` happens at the same time as the parent's part.
@@ -12,11 +12,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use oci_spec::runtime::{Process, Spec};
+use rustix::process::Pid;
 
 use crate::capabilities::Sets;
 use crate::clone::{CgroupEntry, Never};
 use crate::control::{ControlEnd, Launching};
 use crate::error::{Context, Result, Step, invalid};
+use crate::hooks::{HookPoint, needs_environment, run_point, state};
 use crate::limits::{OomScorePolicy, raise_hard_limits, set_oom_score};
 use crate::mounts::cgroup::CgroupView;
 use crate::mounts::sources::{HostMounts, SourceTrees};
@@ -26,6 +28,7 @@ use crate::namespaces::{NamespacePlan, PidNamespaceVisit};
 use crate::process::{CallerEnd, ChildIo, Hold, Prepared, personality};
 use crate::procfs::HostProc;
 use crate::rootfs::{self, RootMount};
+use crate::scheduling::Scheduling;
 use crate::stage::Stage;
 use crate::stdio::Io;
 use crate::support::{check_process, check_spec};
@@ -46,6 +49,8 @@ pub const GROUPS_STRICT: &str = "strict";
 /// A container to create.
 #[derive(Debug)]
 pub struct InitRequest<'a> {
+    /// The container's id, for its hooks.
+    pub id: &'a str,
     /// The OCI runtime spec.
     pub spec: &'a Spec,
     /// The bundle: relative paths of the spec are relative to it, and the root is mounted at its `rootfs`.
@@ -75,6 +80,7 @@ pub fn create(request: InitRequest<'_>) -> Result<Launching> {
     let mut warnings = Vec::new();
     check_spec(request.spec)?;
     check_process(process, &mut warnings)?;
+    let scheduling = Scheduling::of(process, request.spec)?;
     let namespaces = NamespacePlan::of(request.spec)?;
     let user = UserNamespace::of(request.spec)?;
     let cgroups = cgroup_view(request.cgroup);
@@ -94,6 +100,7 @@ pub fn create(request: InitRequest<'_>) -> Result<Launching> {
             namespaces: &namespaces,
             user: user.as_ref(),
             cgroups: &cgroups,
+            scheduling: &scheduling,
         };
         child.run(control, warnings)
     })
@@ -117,6 +124,7 @@ struct Child<'a> {
     namespaces: &'a NamespacePlan,
     user: Option<&'a UserNamespace<'a>>,
     cgroups: &'a CgroupView,
+    scheduling: &'a Scheduling,
 }
 
 impl Child<'_> {
@@ -126,6 +134,10 @@ impl Child<'_> {
         if let Some(score) = process.oom_score_adj() {
             set_oom_score(&proc, score, self.request.oom_score, &mut warnings)?;
         }
+        self.scheduling.set()?;
+        let own_pid = self.pid_for_hooks(&proc)?;
+        let InitRequest { id, bundle, .. } = *self.request;
+        let state = |point| state(point, spec, id, own_pid, bundle);
         let filter = filter_of(spec)?;
         let mounts = spec.mounts().as_deref().unwrap_or_default();
         let mut sources = SourceTrees::of(self.request.host_mounts, self.request.root, mounts)?;
@@ -148,16 +160,47 @@ impl Child<'_> {
         }
         let capabilities = Sets::of(process.capabilities().as_ref(), &mut warnings)?;
         self.protect(&root)?;
+        let has_waited = needs_environment(spec);
+        if has_waited {
+            control.environment();
+        }
+        run_point(HookPoint::CreateContainer, spec, &state(HookPoint::CreateContainer), &mut warnings)?;
         rootfs::enter(root)?;
         rootfs::set_propagation(spec)?;
         drop(proc);
 
-        control.wait_for_go();
+        if !has_waited {
+            control.wait_for_go();
+        }
         self.namespaces.enter_cgroup()?;
         let personality = personality(spec)?;
         let (hold, caller_end) = (Hold::UntilReleased, self.request.caller_end);
-        Prepared { process, personality, credentials, capabilities, filter, io, hold, caller_end, warnings }
-            .finish(control)
+        let start_hooks = || {
+            let point = HookPoint::StartContainer;
+            run_point(point, spec, &state(point), &mut Vec::new())
+        };
+        Prepared {
+            process,
+            personality,
+            credentials,
+            capabilities,
+            filter,
+            io,
+            hold,
+            caller_end,
+            warnings,
+            start_hooks: &start_hooks,
+        }
+        .finish(control)
+    }
+
+    /// The number that the caller knows this process by, where hooks of its own are told it.
+    fn pid_for_hooks(&self, proc: &HostProc) -> Result<Option<Pid>> {
+        let points = [HookPoint::CreateContainer, HookPoint::StartContainer];
+        if points.iter().all(|point| point.of(self.request.spec).is_empty()) {
+            return Ok(None);
+        }
+        proc.own_pid().context(Step::Hooks, || "the process id for the hooks".to_owned())
     }
 
     /// Does what only the host's root may do, and is the container's root afterwards.

@@ -1,11 +1,12 @@
 //! Starts processes in containers: the first one from an OCI runtime spec, and further ones in a container that runs.
 //!
-//! Owns the clone, name spaces, mounts, devices, terminal, user, limits, capabilities, the system call filter, and the exec.
+//! Owns the clone, name spaces, mounts, devices, terminal, user, limits, scheduling, capabilities, the system call filter, hooks,
+//! network devices, and the exec.
 //! It never makes or removes cgroups ([`CgroupEntry`] says where the process belongs), never waits for an exit (whoever calls
 //! it reaps), never blocks its caller on the child ([`pod_namespaces`] excepted), and never logs.
 //!
 //! ```text
-//!  create ──▶ Launching ──try_reply──▶ Ready ──release──▶ Running
+//!  create ──▶ Launching ──try_reply──▶ [Environment ──proceed──▶] Ready ──release──▶ Running
 //!  exec   ──▶ Launching ──try_reply──▶ Ready ───────────▶ Running
 //!                           └────────▶ Failed ◀──────────────┘ (an exec that fails)
 //! ```
@@ -31,14 +32,17 @@ mod cwd;
 mod devices;
 mod error;
 mod exec;
+mod hooks;
 mod init;
 mod limits;
 mod mounts;
 mod namespaces;
+mod net_devices;
 mod pod;
 mod process;
 mod procfs;
 mod rootfs;
+mod scheduling;
 mod seccomp;
 mod stage;
 mod stdio;
@@ -53,9 +57,14 @@ pub use clone::{CgroupEntry, LAUNCH_FAILED_STATUS};
 pub use control::{FRAME_MAX_BYTES, Launching, Reply};
 pub use error::{CommandFault, LaunchError, Result, Step};
 pub use exec::{ExecRequest, exec};
+pub use hooks::{
+    HOOK_TIMEOUT_DEFAULT_MS, HOOK_TIMEOUT_MAX_S, HOOKS_MAX, HookPoint, HooksRequest, needs_environment,
+    run_hooks,
+};
 pub use init::{GROUPS_ANNOTATION, GROUPS_STRICT, InitRequest, USER_ANNOTATION, create};
 pub use limits::OomScorePolicy;
 pub use mounts::sources::HostMounts;
+pub use net_devices::{Handover, NET_DEVICES_MAX, NetDevicesRequest, has_net_devices, move_net_devices};
 pub use pod::{
     POD_NAMESPACES_TIMEOUT_MS, PodInit, PodNamespace, PodNamespaceRequest, PodNamespaces, PodPid,
     pod_namespaces,

@@ -165,7 +165,7 @@ fn wait_until_made(child: &mut Launching) -> Result<()> {
         match child.try_reply()? {
             Some(Reply::Ready { .. }) => return Ok(()),
             Some(Reply::Failed(error)) => return Err(error),
-            Some(Reply::Running) => return Err(LaunchError::ChildGone),
+            Some(Reply::Running | Reply::Environment) => return Err(LaunchError::ChildGone),
             None => {}
         }
         let mut fds = [PollFd::from_borrowed_fd(child.control(), PollFlags::IN)];

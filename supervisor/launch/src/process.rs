@@ -66,6 +66,8 @@ pub(crate) struct Prepared<'a> {
     pub(crate) hold: Hold,
     pub(crate) caller_end: CallerEnd,
     pub(crate) warnings: Vec<String>,
+    /// What is run in the container when the program may be executed, as its user.
+    pub(crate) start_hooks: &'a dyn Fn() -> Result<()>,
 }
 
 /// `linux.personality` of a spec.
@@ -121,6 +123,7 @@ impl Prepared<'_> {
         if self.hold == Hold::UntilReleased {
             control.wait_for_release();
         }
+        (self.start_hooks)()?;
         if let Some(filter) = &self.filter {
             load_seccomp(&filter.program, filter.flags)
                 .context(Step::Seccomp, || "loading the filter".to_owned())?;

@@ -7,7 +7,8 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, fstatfs, openat, openat2};
+use rustix::fs::{Mode, OFlags, ResolveFlags, fstatfs, openat, openat2, readlinkat};
+use rustix::process::Pid;
 
 const PROC_SUPER_MAGIC: u64 = 0x9fa0;
 
@@ -42,6 +43,12 @@ impl HostProc {
         let mut content = String::new();
         io::Read::read_to_string(&mut std::fs::File::from(file), &mut content)?;
         Ok(content)
+    }
+
+    /// The number of this process where the file system was mounted.
+    pub(crate) fn own_pid(&self) -> io::Result<Option<Pid>> {
+        let target = readlinkat(&self.fd, "self", Vec::new())?;
+        Ok(target.to_str().ok().and_then(|text| text.parse().ok()).and_then(Pid::from_raw))
     }
 
     /// Opens what a handle (`O_PATH`) refers to, for use.

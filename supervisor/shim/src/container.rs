@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use oci_spec::runtime::{LinuxResources, Spec};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::failure::Failure;
+use crate::hooks::LaterHooks;
 use crate::identity::send_signal;
 use crate::logger::{self, Chain};
 use crate::process::Process;
@@ -39,6 +41,9 @@ pub(crate) struct Container {
     execs: RefCell<BTreeMap<ExecId, Rc<Process>>>,
     paused: Cell<Paused>,
     oom_kills_before: Cell<u64>,
+    later_hooks: Cell<LaterHooks>,
+    /// Its network namespace, while devices of the host are in it.
+    device_namespace: RefCell<Option<OwnedFd>>,
 }
 
 /// Whether a container is frozen.
@@ -58,6 +63,8 @@ impl Container {
             execs: RefCell::default(),
             paused: Cell::new(Paused::No),
             oom_kills_before: Cell::new(0),
+            later_hooks: Cell::default(),
+            device_namespace: RefCell::default(),
         })
     }
 
@@ -105,6 +112,26 @@ impl Container {
     /// Reads the bundle's spec. It is not kept: it may be large, and is needed only when a process is started.
     pub(crate) fn spec(&self) -> Result<Spec, Failure> {
         read_spec(&self.bundle)
+    }
+
+    /// Notes that devices of the host are in its network namespace.
+    pub(crate) fn holds_devices_in(&self, namespace: OwnedFd) {
+        *self.device_namespace.borrow_mut() = Some(namespace);
+    }
+
+    /// The network namespace that devices of the host are to be taken from, once.
+    pub(crate) fn take_device_namespace(&self) -> Option<OwnedFd> {
+        self.device_namespace.borrow_mut().take()
+    }
+
+    /// Notes which hooks are due later.
+    pub(crate) fn note_hooks(&self, later: LaterHooks) {
+        self.later_hooks.set(later);
+    }
+
+    /// Which hooks are due later. Those of the end are due once.
+    pub(crate) fn later_hooks(&self) -> LaterHooks {
+        self.later_hooks.get()
     }
 
     /// Notes the kill count from which the next one is a rise.

@@ -4,8 +4,8 @@
 //! removes the bundle after a failure; that is its maker's.
 //!
 //! The steps: ids and streams read → spec read → entry in the table → limits checked → cgroup → log → pipes → clone →
-//! the child reports that it is ready. Undo, in reverse: child killed and reaped → cgroup removed → log removed if it is
-//! new and empty → entry removed.
+//! network devices and hooks on the host, where there are any → the child reports that it is ready. Undo, in reverse: child killed and reaped →
+//! cgroup removed → network devices back → poststop hooks → log removed if it is new and empty → entry removed.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use mainstay_cgroups::{Cgroup, Controllers};
-use mainstay_launch::{CgroupEntry, HostMounts, InitRequest, OomScorePolicy, RootMount};
+use mainstay_launch::{
+    CgroupEntry, HookPoint, HostMounts, InitRequest, OomScorePolicy, RootMount, needs_environment,
+};
 use mainstay_messages::Signal;
 use mainstay_task_api::convert::ProcessKey;
 use mainstay_task_api::streams::Terminal;
@@ -25,7 +27,9 @@ use crate::child_io::{self, ShimEnds};
 use crate::container::{Container, read_spec, remove_cgroup};
 use crate::exit_record::bundle_path;
 use crate::failure::Failure;
+use crate::hooks::{self, LaterHooks};
 use crate::logger::{self, Chain};
+use crate::net_devices;
 use crate::output::log::CriLog;
 use crate::output::{Output, WithoutClient, pump};
 use crate::process::{Goal, Process, StreamNames, console_size};
@@ -99,8 +103,17 @@ fn admit(shim: &Rc<Shim>, request: &CreateTaskRequest) -> Result<(Rc<Container>,
 }
 
 async fn set_up(shim: &Rc<Shim>, container: &Rc<Container>, plan: Plan) -> Result<(), Failure> {
-    launch(shim, container, plan)?;
-    let prepared = container.init.reach(Goal::Prepared);
+    let spec = launch(shim, container, plan)?;
+    let prepared = async {
+        if needs_environment(&spec) {
+            container.init.reach(Goal::Environment).await?;
+            net_devices::give(container, &spec).await?;
+            hooks::run(shim, container, &spec, &[HookPoint::Prestart, HookPoint::CreateRuntime]).await?;
+            container.init.proceed();
+        }
+        drop(spec);
+        container.init.reach(Goal::Prepared).await
+    };
     match timeout(Duration::from_millis(TASK_CREATE_MS), prepared).await {
         Ok(outcome) => outcome,
         Err(_) => Err(Failure::Deadline {
@@ -111,8 +124,8 @@ async fn set_up(shim: &Rc<Shim>, container: &Rc<Container>, plan: Plan) -> Resul
     }
 }
 
-/// Everything that does not wait.
-fn launch(shim: &Rc<Shim>, container: &Rc<Container>, plan: Plan) -> Result<(), Failure> {
+/// Everything that does not wait; the spec is what is left to do by.
+fn launch(shim: &Rc<Shim>, container: &Rc<Container>, plan: Plan) -> Result<Spec, Failure> {
     let Plan { spec, root, log } = plan;
     let resources = spec.linux().as_ref().and_then(|linux| linux.resources().as_ref());
     let needs = resources.map(|resources| shim.layout.check(resources)).transpose()?;
@@ -133,6 +146,7 @@ fn launch(shim: &Rc<Shim>, container: &Rc<Container>, plan: Plan) -> Result<(), 
     let v2_dir = container.cgroup.v2_dir()?;
     let v1_procs = container.cgroup.v1_procs()?;
     let launching = mainstay_launch::create(InitRequest {
+        id: container.id.as_str(),
         spec: &spec,
         bundle: &container.bundle,
         root: &root,
@@ -145,7 +159,8 @@ fn launch(shim: &Rc<Shim>, container: &Rc<Container>, plan: Plan) -> Result<(), 
     container.init.launched(launching)?;
     shim.add_process(&container.init);
     connect(&container.init, ends);
-    Ok(())
+    container.note_hooks(LaterHooks::of(&spec));
+    Ok(spec)
 }
 
 /// Gives a process that was made just now its streams.
@@ -191,6 +206,10 @@ async fn wait_dead(container: &Container) {
 async fn forget(shim: &Shim, container: &Container) {
     if let Err(error) = remove_cgroup(&container.cgroup).await {
         logger::error!("container {}: {}", container.id, Chain(&error));
+    }
+    net_devices::take_back(container).await;
+    if container.later_hooks().poststop {
+        hooks::run_late(shim, container, HookPoint::Poststop, hooks::LATE_HOOKS_MS).await;
     }
     container.init.output.discard_unused_log();
     // Made by us, empty, and gone already if the bundle is.

@@ -7,13 +7,16 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use mainstay_cgroups::{Cgroup, CgroupError};
+use mainstay_launch::HookPoint;
 use mainstay_messages::{Exit, Signal};
 use mainstay_task_api::convert::ProcessKey;
 use tokio::time::timeout;
 
 use crate::container::{Container, remove_cgroup};
 use crate::failure::Failure;
+use crate::hooks::{self, LaterHooks};
 use crate::logger::{self, Chain};
+use crate::net_devices;
 use crate::process::Process;
 use crate::shim::Shim;
 use crate::task::{Input, Phase};
@@ -27,7 +30,11 @@ pub(crate) async fn delete(shim: Rc<Shim>, key: ProcessKey) -> Result<(Rc<Proces
     let process = container.process(&key)?;
     match process.phase() {
         Phase::Starting | Phase::Running => return Err(Failure::Running { process: key }),
-        Phase::Preparing | Phase::Created => end_unstarted(&container, &process).await?,
+        Phase::Preparing | Phase::Created => {
+            end_unstarted(&container, &process).await?;
+            // It never ran, so nobody waits for its end.
+            shim.exits.borrow_mut().acknowledge(&key);
+        }
         Phase::Exited(_) => {}
     }
     // The wait above ends with an exit.
@@ -64,17 +71,27 @@ async fn end_unstarted(container: &Container, process: &Process) -> Result<(), F
 
 async fn remove_container(shim: &Shim, container: &Container) -> Result<(), Failure> {
     remove_cgroup(&container.cgroup).await?;
+    net_devices::take_back(container).await;
+    run_last_hooks(shim, container, hooks::LATE_HOOKS_MS).await;
     match std::fs::remove_dir_all(&container.bundle) {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
             return Err(Failure::File { path: container.bundle.clone(), doing: "removed", source });
         }
         _ => {}
     }
-    // Those of its execs are still owed to whoever started them.
-    shim.exits.borrow_mut().acknowledge(&container.init.key);
+    // The exits that are not acknowledged are still owed: a removal goes on while they cannot be written down.
     shim.remove_container(container);
     crate::create::trim_memory();
     Ok(())
+}
+
+/// Runs the hooks of the end, once.
+async fn run_last_hooks(shim: &Shim, container: &Container, limit_ms: u64) {
+    let later = container.later_hooks();
+    if later.poststop {
+        container.note_hooks(LaterHooks { poststop: false, ..later });
+        hooks::run_late(shim, container, HookPoint::Poststop, limit_ms).await;
+    }
 }
 
 /// Forgets an exec whose exit has been acknowledged, once its output has been delivered too: an exec may end, and
@@ -113,6 +130,12 @@ pub(crate) async fn end_pod(shim: &Shim) {
         logger::error!("processes of the pod cannot be killed within {KILLED_MS} ms");
     }
     remove_pod_cgroup(shim).await;
+    let containers = shim.containers();
+    let last = containers.iter().map(|container| async {
+        net_devices::take_back(container).await;
+        run_last_hooks(shim, container, hooks::LAST_HOOKS_MS).await;
+    });
+    futures::future::join_all(last).await;
 }
 
 /// Removes the pod's cgroup and all below it.

@@ -1,8 +1,8 @@
 //! The exits that the supervisor has not acknowledged.
 //!
 //! Owns: which exits are announced, when, and again when. It is pure: the caller brings the clock and does the
-//! waiting. Never: loses one on a timer or a full queue; one leaves only by an acknowledgement, that of a PID 1 also when
-//! its container is deleted.
+//! waiting. Never: loses one on a timer, on a full queue or because its container was deleted; one leaves only by an
+//! acknowledgement.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -60,6 +60,11 @@ impl Exits {
     /// Forgets one that was acknowledged. One that is not there was acknowledged before.
     pub(crate) fn acknowledge(&mut self, key: &ProcessKey) {
         self.waiting.remove(key);
+    }
+
+    /// All of them.
+    pub(crate) fn owed(&self) -> impl Iterator<Item = (&ProcessKey, &Exit)> {
+        self.waiting.iter().map(|(key, entry)| (key, &entry.exit))
     }
 
     /// The exits that are due, the never returned ones first, and notes that they are returned now.

@@ -64,11 +64,7 @@ impl Extension for ExtensionService {
     async fn tasks(&self, _: &TtrpcContext, _: wire::TasksRequest) -> ttrpc::Result<wire::TasksResponse> {
         self.door
             .ask(move |shim| async move {
-                let states = shim.containers().into_iter().flat_map(|container| {
-                    let state = |process: Rc<Process>| process_state(&container, &process);
-                    container.processes().into_iter().map(state).collect::<Vec<_>>()
-                });
-                Ok(wire::TasksResponse { processes: states.collect(), ..Default::default() })
+                Ok(wire::TasksResponse { processes: process_states(&shim), ..Default::default() })
             })
             .await
     }
@@ -130,6 +126,25 @@ async fn next_exits(
             () = shim.closed() => return Ok(wire::NextExitsResponse::default()),
         }
     }
+}
+
+/// Every process that there is, and those that were deleted while their exits are owed: whoever asks about one of these is
+/// told how it ended, and not that nobody knows it.
+fn process_states(shim: &Shim) -> Vec<wire::ProcessState> {
+    let containers = shim.containers();
+    let present = containers.iter().flat_map(|container| {
+        let state = |process: Rc<Process>| process_state(container, &process);
+        container.processes().into_iter().map(state)
+    });
+    let exits = shim.exits.borrow();
+    let deleted = exits.owed().filter(|(key, _)| shim.process(key).is_err());
+    let deleted = deleted.map(|(key, exit)| wire::ProcessState {
+        process: MessageField::some(key.into()),
+        phase: wire::Phase::EXITED.into(),
+        exit: MessageField::some(exit.into()),
+        ..Default::default()
+    });
+    present.chain(deleted).collect()
 }
 
 fn process_state(container: &Container, process: &Process) -> wire::ProcessState {

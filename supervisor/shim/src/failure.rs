@@ -189,9 +189,10 @@ impl Failure {
                 LaunchError::Machine { .. } => Code::UNIMPLEMENTED,
                 LaunchError::Command { .. } => Code::NOT_FOUND,
                 LaunchError::Internal { .. } => Code::INTERNAL,
-                LaunchError::System { .. } | LaunchError::TargetGone | LaunchError::ChildGone => {
-                    Code::FAILED_PRECONDITION
-                }
+                LaunchError::Hook { .. }
+                | LaunchError::System { .. }
+                | LaunchError::TargetGone
+                | LaunchError::ChildGone => Code::FAILED_PRECONDITION,
             },
             Self::Cgroup(error) => match error {
                 CgroupError::Invalid { .. }

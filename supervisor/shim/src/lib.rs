@@ -15,6 +15,7 @@
 //! | `task` | the life of a process as decisions alone |
 //! | `process`, `identity`, `container`, `pod` | one of each |
 //! | `create`, `run`, `delete` | the operations that take time |
+//! | `hooks`, `net_devices`, `errand` | what is done on the host for a container: hooks, and network devices that it is given |
 //! | [`leftovers`] | what is cleared away when the supervisor was killed |
 //! | `reaper`, `exits`, `exit_record` | exits: reaping, announcing, writing down |
 //! | `output`, `stdin`, `streams`, `child_io`, `readiness` | pipes, logs, clients |
@@ -31,14 +32,17 @@ mod container;
 mod create;
 mod delete;
 mod door;
+mod errand;
 mod exit_record;
 mod exits;
 mod extension;
 mod failure;
 pub mod faults;
+mod hooks;
 mod identity;
 pub mod leftovers;
 mod logger;
+mod net_devices;
 mod output;
 mod pod;
 mod process;

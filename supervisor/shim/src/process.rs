@@ -53,6 +53,8 @@ pub(crate) struct Process {
     /// The other end of its terminal, held open: a program that closes its terminal and opens it again later, as a
     /// console's does, must not end the reading of it.
     slave: RefCell<Option<OwnedFd>>,
+    /// Whether the launcher waits for what is to be done on the host.
+    environment: Cell<bool>,
     /// The size of a terminal that does not exist yet.
     size: Cell<Option<WindowSize>>,
     /// What an exec will run, until it is launched.
@@ -91,6 +93,7 @@ impl Process {
             failure: RefCell::default(),
             master: RefCell::default(),
             slave: RefCell::default(),
+            environment: Cell::new(false),
             size: Cell::new(None),
             program: RefCell::default(),
             ended: watch::Sender::new(Ended::No),

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use mainstay_launch::{CgroupEntry, ExecRequest, LaunchError, OomScorePolicy};
+use mainstay_launch::{CgroupEntry, ExecRequest, HookPoint, LaunchError, OomScorePolicy};
 use mainstay_task_api::convert::ProcessKey;
 use mainstay_task_api::streams::Terminal;
 use mainstay_task_api::task::{ExecProcessRequest, StartRequest};
@@ -19,6 +19,7 @@ use crate::child_io;
 use crate::container::{Container, Paused};
 use crate::create::{connect, kernel_wait, stdin_mode, trim_memory};
 use crate::failure::Failure;
+use crate::hooks;
 use crate::output::{EXEC_OUTPUT_HOLD_DEFAULT_MS, Output, WithoutClient};
 use crate::process::{Goal, Process, StreamNames};
 use crate::shim::Shim;
@@ -85,7 +86,11 @@ pub(crate) async fn start(shim: Rc<Shim>, request: StartRequest) -> Result<u32, 
     let outcome = match &key.exec {
         None => {
             process.release();
-            executed(&process).await
+            let outcome = executed(&process).await;
+            if outcome.is_ok() && container.later_hooks().poststart {
+                hooks::run_late(&shim, &container, HookPoint::Poststart, hooks::LATE_HOOKS_MS).await;
+            }
+            outcome
         }
         Some(_) => match launch_exec(&shim, &container, &process) {
             Ok(()) => executed(&process).await,

@@ -6,7 +6,7 @@ use mainstay_messages::spec::{self, Access, ContainerSpec, MountSource, Owners, 
 use mainstay_messages::{Error, Result};
 use oci_spec::runtime::Mount;
 
-use super::{NameFile, PodNamespaces};
+use super::{NameFile, PodNamespaces, Surroundings};
 
 /// The option of a bind whose files are the container's ids' own, with the mounts below it.
 const MAP_IDS: &str = "ridmap";
@@ -16,11 +16,14 @@ const TERMINAL_GROUP: u32 = 5;
 pub const DEFAULT_SHM: &str = "/dev/shm";
 
 /// Mounts in the order in which they are made.
-pub(super) fn of(spec: &ContainerSpec, pod: &PodNamespaces, names: &[NameFile]) -> Vec<Mount> {
+pub(super) fn of(spec: &ContainerSpec, around: Surroundings<'_>, names: &[NameFile]) -> Vec<Mount> {
+    let pod = around.pod;
     // What the caller mounts at one of the usual places takes that place.
     let taken = |mount: &Mount| spec.mounts.iter().any(|given| given.target == *mount.destination());
     let mut mounts = usual(spec.security.privilege, pod);
     mounts.retain(|mount| !taken(mount));
+    let volumes = spec.rootfs.volumes().iter().enumerate();
+    mounts.extend(volumes.map(|(index, place)| volume(&around.layer.volume(index), place, pod)));
     mounts.extend(names.iter().map(name_file));
     mounts.extend(spec.mounts.iter().map(|given| match &given.source {
         MountSource::Bind { path } => {
@@ -59,6 +62,12 @@ fn terminals(pod: &PodNamespaces) -> Mount {
         options.push("gid=5");
     }
     mount("/dev/pts", "devpts", "devpts", &options)
+}
+
+/// A volume of the image: its files have the ids of the image, which are the container's own.
+fn volume(source: &Path, place: &Path, pod: &PodNamespaces) -> Mount {
+    let given = spec::Mount::bind(source, place, Access::ReadWrite);
+    bind(source, &given, pod.ids.is_some().then_some(MAP_IDS))
 }
 
 /// With the mounts below it; a read-only one is so all the way down.

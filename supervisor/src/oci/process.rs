@@ -13,6 +13,7 @@ use oci_spec::runtime::{
     User,
 };
 
+use super::adjust::adjust_process;
 use super::{Surroundings, capabilities};
 use crate::host::HostFacts;
 use crate::settings::OomScorePolicy;
@@ -46,6 +47,13 @@ pub fn exec_process(
     let own = &container.spec.process;
     let given = &exec.process;
     let mut env = own.env.clone();
+    let adjustment = container.adjustment.as_deref();
+    for (name, value) in adjustment.iter().flat_map(|adjustment| &adjustment.env) {
+        match value {
+            Some(value) => drop(env.insert(name.clone(), value.clone())),
+            None => drop(env.remove(name)),
+        }
+    }
     env.extend(given.env.clone());
     let same_user = given.user.is_none();
     let merged = ProcessSpec {
@@ -61,6 +69,9 @@ pub fn exec_process(
     let capabilities = capabilities::of(security, &host.capabilities)?;
     let mut process = process(&merged, security, capabilities);
     limit(&mut process, &container.spec, host, policy)?;
+    if let Some(adjustment) = adjustment {
+        adjust_process(&mut process, adjustment, host, policy)?;
+    }
     process.user_mut().set_username(merged.user);
     Ok(process)
 }
@@ -116,7 +127,7 @@ fn console_size(size: WindowSize) -> ConsoleSize {
     size.expect("both fields are given")
 }
 
-fn rlimits(given: &[Rlimit], host: &HostFacts) -> Result<Vec<PosixRlimit>> {
+pub(super) fn rlimits(given: &[Rlimit], host: &HostFacts) -> Result<Vec<PosixRlimit>> {
     let limits = given.iter().map(|limit| {
         let field = format!("rlimits.{}", limit.name);
         let Ok(kind) = format!("RLIMIT_{}", limit.name).parse::<PosixRlimitType>() else {
@@ -138,7 +149,7 @@ fn rlimits(given: &[Rlimit], host: &HostFacts) -> Result<Vec<PosixRlimit>> {
     limits.collect()
 }
 
-fn oom_score(given: Option<i32>, floor: i32, policy: OomScorePolicy) -> Result<i32> {
+pub(super) fn oom_score(given: Option<i32>, floor: i32, policy: OomScorePolicy) -> Result<i32> {
     match given {
         None => Ok(OOM_SCORE_DEFAULT.max(floor)),
         Some(score) if score >= floor => Ok(score),

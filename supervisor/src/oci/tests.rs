@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use mainstay_messages::image::ImageId;
 use mainstay_messages::record::ContainerRecord;
 use mainstay_messages::spec::{
-    IdMapping, Mount, MountSource, Network, Owners, PidMode, Propagation, Resources, Rlimit, Rootfs,
-    Terminal, WindowSize,
+    IdMapping, LayeredRoot, Mount, MountSource, Network, Owners, PidMode, Propagation, Resources, Rlimit,
+    Rootfs, Terminal, WindowSize,
 };
 use mainstay_messages::{ContainerSpec, Error, ExecSpec, SandboxSpec, Timestamp};
 use oci_spec::runtime::{Capabilities, Capability};
@@ -13,6 +14,9 @@ use rstest::rstest;
 use serde_json::Value;
 
 use super::*;
+use crate::paths::Directories;
+
+mod adjusted;
 
 fn host() -> HostFacts {
     HostFacts {
@@ -61,7 +65,9 @@ fn spec_on(host: &HostFacts, record: &ContainerRecord) -> Result<Spec> {
 }
 
 fn spec_in(pod: &PodNamespaces, host: &HostFacts, record: &ContainerRecord) -> Result<Spec> {
+    let layer = Directories::new("/run", "/lib").layer(&record.id);
     let around = Surroundings {
+        layer: &layer,
         pod,
         host,
         oom_score: OomScorePolicy::Refuse,
@@ -234,20 +240,55 @@ fn pid_namespaces(#[case] mode: PidMode, #[case] held: Option<&str>, #[case] fou
     assert_eq!(pid.map(|namespace| namespace.path().clone()), found.map(|path| path.map(Into::into)));
 }
 
+/// What the caller mounts may lie inside a volume, and a volume of `/etc` must not hide the files that the runtime puts there.
+#[test]
+fn volumes_come_before_the_files_of_the_runtime_and_the_mounts_of_the_caller() {
+    let mut record =
+        container(|spec| spec.mounts = vec![Mount::bind("/srv", "/data/inside", Access::ReadOnly)]);
+    record.spec.rootfs = Rootfs::Layers(LayeredRoot {
+        image: ImageId("sha256:1".to_owned()),
+        layers: vec!["/l".into()],
+        volumes: vec!["/data".into(), "/etc".into()],
+    });
+    let layer = Directories::new("/run", "/lib").layer(&record.id);
+    let names = [NameFile { name: "hosts", target: "/etc/hosts", text: String::new() }];
+    let ids = IdMapping { container: 0, host: 100_000, size: 65_536 };
+    let ids = Some(IdMappings { uids: vec![ids], gids: vec![ids] });
+    let (host, pod) = (host(), PodNamespaces { ids, ..pod() });
+    let around = Surroundings {
+        layer: &layer,
+        pod: &pod,
+        host: &host,
+        oom_score: OomScorePolicy::Refuse,
+        pod_cgroup: "/mainstay/pod",
+        other_pid: None,
+    };
+    let mounts = mounts::of(&record.spec, around, &names);
+    let own: Vec<_> = mounts.iter().map(|mount| mount.destination().display().to_string()).collect();
+    assert!(own.ends_with(&["/data", "/etc", "/etc/hosts", "/data/inside"].map(str::to_owned)), "{own:?}");
+    let volume = mounts.iter().find(|mount| mount.destination() == Path::new("/etc")).expect("there");
+    assert_eq!(volume.source().as_deref(), Some(layer.volume(1).as_path()));
+    let options = volume.options().clone().expect("some");
+    assert_eq!(options, ["rbind", "rprivate", "rw", "ridmap"]);
+}
+
 /// A pod on the host's network has no network namespace to join, and must not get a new one.
 #[test]
 fn the_hosts_network_is_no_namespace() {
     let mut sandbox = sandbox();
     sandbox.spec.network = Network::Host;
     let (pod, host) = (PodNamespaces { network: None, ..pod() }, host());
+    let record = container(usual);
+    let layer = Directories::new("/run", "/lib").layer(&record.id);
     let around = Surroundings {
+        layer: &layer,
         pod: &pod,
         host: &host,
         oom_score: OomScorePolicy::Clamp,
         pod_cgroup: "/mainstay/pod",
         other_pid: None,
     };
-    let spec = container_spec(&container(usual), &sandbox, around).expect("good");
+    let spec = container_spec(&record, &sandbox, around).expect("good");
     let namespaces = spec.linux().as_ref().and_then(|linux| linux.namespaces().clone()).expect("a list");
     assert!(
         namespaces.iter().all(|namespace| namespace.typ() != oci_spec::runtime::LinuxNamespaceType::Network)

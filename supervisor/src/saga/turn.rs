@@ -71,6 +71,16 @@ impl Turn {
         what: impl Into<String>,
         work: impl FnOnce(&Machine) -> Result<T> + Send + 'static,
     ) -> Result<T> {
+        self.blocking_within(what, self.machine.settings.timeouts.files_ms, work).await
+    }
+
+    /// The same with another deadline.
+    pub async fn blocking_within<T: Send + 'static>(
+        &self,
+        what: impl Into<String>,
+        after_ms: u64,
+        work: impl FnOnce(&Machine) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let held = within(&self.machine, &self.name, Arc::clone(&self.object.pieces)).await?;
         // So that whoever waits for this piece finds the same object.
         let object = Arc::clone(&self.object);
@@ -78,7 +88,7 @@ impl Turn {
             let _kept = (held, object);
             work(machine)
         };
-        self.machine.blocking(what, piece).await
+        self.machine.blocking_within(what, after_ms, piece).await
     }
 }
 

@@ -23,7 +23,9 @@ enum News {
     Begun(ProcessKey),
     Withdrawn(ProcessKey),
     Disowned(ProcessKey),
+    FoundEnded(ProcessKey),
     Announced(ProcessKey),
+    Forgotten(ProcessKey),
     Receipt(ProcessKey, ExitReceipt),
     Acknowledged,
     Died,
@@ -38,7 +40,9 @@ fn news() -> impl Strategy<Value = News> {
         processes().prop_map(News::Begun),
         processes().prop_map(News::Withdrawn),
         processes().prop_map(News::Disowned),
+        processes().prop_map(News::FoundEnded),
         processes().prop_map(News::Announced),
+        processes().prop_map(News::Forgotten),
         (processes(), prop_oneof![Just(ExitReceipt::Settled), Just(ExitReceipt::Pending)])
             .prop_map(|(process, receipt)| News::Receipt(process, receipt)),
         Just(News::Acknowledged),
@@ -50,6 +54,11 @@ fn invariant_only_closed_processes_are_acknowledged(ledger: &Ledger) {
     for process in &ledger.acknowledgements {
         assert!(ledger.facts.get(process).is_some_and(is_closed), "{process}");
     }
+}
+
+/// Whether its exit is on the way up.
+fn is_under_way(fact: &Fact) -> bool {
+    matches!(fact, Fact::Reporting(_) | Fact::Waiting(_))
 }
 
 /// Whether nothing of it goes up any more.
@@ -71,6 +80,15 @@ proptest! {
                 }
                 News::Withdrawn(process) => ledger.withdrawn(&process),
                 News::Disowned(process) => ledger.disowned(&process),
+                News::FoundEnded(process) => ledger.found_ended(process, &exit(1)),
+                News::Forgotten(process) => {
+                    let under_way = ledger.facts.values().filter(|fact| is_under_way(fact)).count();
+                    ledger.forgotten(&process.container);
+                    prop_assert_eq!(
+                        ledger.facts.values().filter(|fact| is_under_way(fact)).count(),
+                        under_way
+                    );
+                }
                 News::Announced(process) => {
                     let answer = ledger.announced(process.clone(), &exit(1));
                     prop_assert!(!settled.contains(&process) || answer == Announcement::AlreadySettled);
@@ -145,6 +163,49 @@ fn what_is_removed_is_not_reported_when_the_shim_dies() {
     ledger.begun(process(0, Some(1)));
     ledger.forgotten(&process(0, None).container);
     assert!(ledger.shim_died(BTreeMap::new(), UnknownReason::ShimDied, Timestamp(9)).is_empty());
+}
+
+/// A container was removed while the store failed: the exits of its execs, and its own, were on their way up, and were forgotten
+/// with it. When the shim ended before it had announced them again, nobody ever heard of them.
+#[test]
+fn what_is_on_its_way_up_outlives_the_removal_of_its_container() {
+    let mut ledger = Ledger::default();
+    let (container, exec) = (process(0, None), process(0, Some(1)));
+    ledger.announced(container.clone(), &exit(1));
+    ledger.announced(exec.clone(), &exit(2));
+    ledger.receipt(&exec, ExitReceipt::Pending);
+    ledger.forgotten(&container.container);
+    let mut dying = ledger.clone();
+    let reports = dying.shim_died(BTreeMap::new(), UnknownReason::ShimDied, Timestamp(9));
+    assert_eq!(reports, [(container.clone(), exit(1)), (exec.clone(), exit(2))]);
+
+    ledger.receipt(&container, ExitReceipt::Settled);
+    assert_eq!(ledger.announced(exec.clone(), &exit(2)), Announcement::Report);
+    ledger.receipt(&exec, ExitReceipt::Settled);
+    assert_eq!(ledger.acknowledgements(), [container.clone(), exec.clone()], "the shim may forget them");
+    ledger.acknowledged(&[container, exec]);
+    assert!(ledger.facts.is_empty() && ledger.removed.is_empty(), "{ledger:?}");
+}
+
+/// A removal came so soon after the exit that the shim had not been told to forget it, and it was told of twice.
+#[test]
+fn a_removal_does_not_take_back_what_the_shim_is_to_be_told() {
+    let mut ledger = Ledger::default();
+    ledger.announced(process(0, None), &exit(1));
+    ledger.receipt(&process(0, None), ExitReceipt::Settled);
+    ledger.forgotten(&process(0, None).container);
+    assert_eq!(ledger.acknowledgements(), [process(0, None)]);
+    assert_eq!(ledger.announced(process(0, None), &exit(1)), Announcement::AlreadySettled);
+}
+
+/// An exec whose container was deleted before the restart has no record on disk any more: what its shim said of it at adoption
+/// has to outlive the shim.
+#[test]
+fn what_was_found_to_have_ended_keeps_its_exit() {
+    let mut ledger = Ledger::default();
+    ledger.found_ended(process(0, Some(1)), &exit(5));
+    let reports = ledger.shim_died(BTreeMap::new(), UnknownReason::ShimDied, Timestamp(9));
+    assert_eq!(reports, [(process(0, Some(1)), exit(5))]);
 }
 
 /// While a creation that had failed was undone, its process was killed; the shim announced that, and the container was listed

@@ -9,11 +9,12 @@ use actix::{Actor, Addr, AsyncContext, Handler, Message, ResponseFuture};
 use mainstay_messages::audit::{Inventory, Leak};
 use mainstay_messages::router::TaskKey;
 use mainstay_messages::supervisor::{
-    DeleteTask, RemoveLeak, SignalScope, SignalTask, StopShim, TakeInventory,
+    DeleteTask, PodEnd, RemoveLeak, RestoreNetwork, SignalScope, SignalTask, StopShim, TakeInventory,
 };
 use mainstay_messages::{ContainerId, Error, ProcessIdentity, Result, SandboxId, Signal};
 
 use super::{ShimSupervisor, guarded};
+use crate::attach;
 use crate::cgroup;
 use crate::files;
 use crate::identity;
@@ -39,6 +40,15 @@ impl Handler<TakeInventory> for ShimSupervisor {
     }
 }
 
+impl Handler<RestoreNetwork> for ShimSupervisor {
+    type Result = ResponseFuture<Result<()>>;
+
+    fn handle(&mut self, RestoreNetwork { record }: RestoreNetwork, _: &mut Self::Context) -> Self::Result {
+        tracing::warn!(sandbox = %record.id, "what the pod has lost of its network is made anew");
+        self.with_shim(&record.id.clone(), |shim| attach::restore(shim, record))
+    }
+}
+
 impl Handler<RemoveLeak> for ShimSupervisor {
     type Result = ResponseFuture<Result<()>>;
 
@@ -47,7 +57,7 @@ impl Handler<RemoveLeak> for ShimSupervisor {
         tracing::warn!(?leak, "what no record accounts for is removed");
         Box::pin(guarded(async move {
             match leak {
-                Leak::Pod { sandbox } => send(&this, StopShim { sandbox }).await,
+                Leak::Pod { sandbox } => send(&this, StopShim { sandbox, end: PodEnd::Removed }).await,
                 Leak::Container { sandbox, container } => remove_container(&this, sandbox, container).await,
                 Leak::Shim { sandbox, process } => end_shim(&sandbox, &process).await,
                 Leak::PodProcesses { sandbox } => {
@@ -62,6 +72,12 @@ impl Handler<RemoveLeak> for ShimSupervisor {
                     let what = format!("the removal of the layer of container {container}");
                     let layer = machine.directories.layer(&container).directory;
                     machine.blocking(what, move |_| files::remove_tree(&layer)).await
+                }
+                Leak::Network { sandbox } => {
+                    let what = format!("the taking back of the network of pod {sandbox}");
+                    let after_ms = machine.settings.timeouts.network_ms;
+                    let work = move |machine: &Machine| attach::remove_leak(machine, &sandbox);
+                    machine.blocking_within(what, after_ms, work).await
                 }
                 Leak::LogDirectory { sandbox } => {
                     let logs = machine.directories.pod_logs(&sandbox);

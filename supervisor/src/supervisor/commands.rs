@@ -4,18 +4,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use actix::{Handler, ResponseFuture};
+use mainstay_messages::spec::Resources;
 use mainstay_messages::supervisor::{
     CreateTask, DeleteTask, ExecStarted, FreezeTask, MeasureShim, MeasureTask, QueryTask, ReopenTaskLog,
     ResizeTask, SandboxStats, SignalScope, SignalTask, StartExecTask, StartTask, Stats, TaskKnowledge,
-    UpdateTask,
+    TaskMade, UpdateTask,
 };
-use mainstay_messages::{ProcessIdentity, Result, Signal, Timestamp};
+use mainstay_messages::{Result, Signal, Timestamp};
 
 use super::{Pod, ShimSupervisor, guarded, in_progress};
 use crate::task;
 
 impl Handler<CreateTask> for ShimSupervisor {
-    type Result = ResponseFuture<Result<ProcessIdentity>>;
+    type Result = ResponseFuture<Result<TaskMade>>;
 
     fn handle(&mut self, message: CreateTask, _: &mut Self::Context) -> Self::Result {
         self.with_shim(&message.sandbox.id.clone(), |shim| task::create(shim, message))
@@ -109,7 +110,7 @@ impl Handler<FreezeTask> for ShimSupervisor {
 }
 
 impl Handler<UpdateTask> for ShimSupervisor {
-    type Result = ResponseFuture<Result<()>>;
+    type Result = ResponseFuture<Result<Option<Box<Resources>>>>;
 
     fn handle(&mut self, message: UpdateTask, _: &mut Self::Context) -> Self::Result {
         self.with_shim(&message.sandbox.clone(), |shim| task::update(shim, message))

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use mainstay_messages::record::Paused;
 use mainstay_messages::spec::Resources;
-use mainstay_messages::supervisor::UpdateTask;
+use mainstay_messages::supervisor::{Consult, UpdateTask};
 use mainstay_messages::{ContainerId, Error, Result};
 use mainstay_task_api::task::{PauseRequest, ResumeRequest, UpdateTaskRequest};
 use mainstay_task_api::well_known_types::any::Any;
@@ -13,6 +13,7 @@ use mainstay_task_api::{MessageField, RESOURCES_TYPE_URL};
 use super::{call, not_found_or};
 use crate::cgroup;
 use crate::disks;
+use crate::hooks;
 use crate::link::CallError;
 use crate::machine::Machine;
 use crate::oci;
@@ -44,12 +45,22 @@ pub(crate) async fn freeze(shim: Rc<Shim>, container: ContainerId, to: Paused) -
 
 /// Changes the limits of a container; when the kernel refuses one of them, it has those from before. Device rules are not
 /// among them.
-pub(crate) async fn update(shim: Rc<Shim>, message: UpdateTask) -> Result<()> {
+pub(crate) async fn update(shim: Rc<Shim>, message: UpdateTask) -> Result<Option<Box<Resources>>> {
     shim.alive()?;
-    let UpdateTask { container, limits, before, .. } = message;
+    let UpdateTask { container, limits: wanted, before, consult, .. } = message;
+    let changed = match consult {
+        Consult::Plugins => hooks::update_container(&shim, &container, &wanted).await?,
+        Consult::Nobody => None,
+    };
+    let limits = changed.clone().unwrap_or(wanted);
     let back = before.restoring(&limits);
     match apply(&shim, &container, limits).await? {
-        Ok(()) => Ok(()),
+        Ok(()) => {
+            if consult == Consult::Plugins {
+                hooks::container_updated(&shim.machine, &shim.sandbox, &container);
+            }
+            Ok(changed.map(Box::new))
+        }
         Err(error @ CallError::Refused { .. }) if !error.is_not_found() => {
             if let Err(left) = apply(&shim, &container, back).await.and_then(|done| done.map_err(Error::from))
             {

@@ -10,17 +10,19 @@ use mainstay_messages::error::Kind;
 use mainstay_messages::record::{ContainerRecord, SandboxRecord};
 use mainstay_messages::router::TaskKey;
 use mainstay_messages::spec::{ContainerPid, Privilege, Terminal};
-use mainstay_messages::supervisor::{CreateTask, TaskKnowledge, TaskState, TaskStatus};
+use mainstay_messages::supervisor::{CreateTask, TaskKnowledge, TaskMade, TaskState, TaskStatus};
 use mainstay_messages::{Error, ProcessIdentity, Result};
 use mainstay_task_api::task::{CreateTaskRequest, Mount};
 use oci_spec::runtime::LinuxResources;
 
 use super::delete::{self, Remains, Was};
 use super::{Making, call, known, log_value, process_key, query, start_failed, stdin_value};
+use crate::cdi;
 use crate::cgroup;
 use crate::disks;
 use crate::files::{self, Root};
-use crate::host::{DEV, device_nodes, name_file, named_devices};
+use crate::hooks;
+use crate::host::{DEV, UPLINK_RESOLVER, device_nodes, name_file, named_devices};
 use crate::identity::{PidNamespace, identity_of};
 use crate::machine::Machine;
 use crate::oci::{self, PodNamespaces, Surroundings};
@@ -28,11 +30,19 @@ use crate::saga::{Progress, Saga, Step};
 use crate::shim::Shim;
 use crate::state::Begun;
 use crate::user_namespaces;
+use crate::volumes;
 
 /// See the module.
 pub(crate) static CREATE_CONTAINER: Saga<Creation, Remains> = Saga {
     name: "create-container",
     steps: &[
+        Step {
+            // Before anything is made of it: plugins may change all of it. They hear of its end when nothing is left.
+            name: "hook",
+            act: |creation| Box::pin(hooks::create_container(creation)),
+            undo: Some(|remains| Box::pin(hooks::container_is_gone(remains))),
+            undone_after: &[],
+        },
         Step {
             name: "bundle",
             act: |creation| Box::pin(make_bundle(creation)),
@@ -45,6 +55,13 @@ pub(crate) static CREATE_CONTAINER: Saga<Creation, Remains> = Saga {
             act: |creation| Box::pin(make_layer(creation)),
             undo: Some(|remains| Box::pin(delete::remove_layer(remains))),
             undone_after: &["task"],
+        },
+        Step {
+            name: "volumes",
+            act: |creation| Box::pin(fill_volumes(creation)),
+            // They are in the directory of the layer.
+            undo: None,
+            undone_after: &[],
         },
         Step {
             name: "log",
@@ -66,7 +83,9 @@ pub(crate) struct Creation {
     making: Making,
     remains: Remains,
     shim: Rc<Shim>,
-    record: ContainerRecord,
+    asked: ContainerRecord,
+    /// With what plugins have changed.
+    adjusted: OnceCell<ContainerRecord>,
     pod: SandboxRecord,
     namespaces: PodNamespaces,
     other_pid: Option<PidNamespace>,
@@ -77,6 +96,28 @@ pub(crate) struct Creation {
 impl AsRef<Remains> for Creation {
     fn as_ref(&self) -> &Remains {
         &self.remains
+    }
+}
+
+impl Creation {
+    /// What is made, with what plugins have changed of it so far.
+    pub fn record(&self) -> &ContainerRecord {
+        self.adjusted.get().unwrap_or(&self.asked)
+    }
+
+    /// Its pod.
+    pub fn pod(&self) -> &SandboxRecord {
+        &self.pod
+    }
+
+    /// What is there of it so far.
+    pub fn remains(&self) -> &Remains {
+        &self.remains
+    }
+
+    /// What plugins have made of it; empty until they were asked.
+    pub fn adjusted(&self) -> &OnceCell<ContainerRecord> {
+        &self.adjusted
     }
 }
 
@@ -92,13 +133,13 @@ impl Progress for Creation {
 pub(crate) fn create(
     shim: Rc<Shim>,
     message: CreateTask,
-) -> impl Future<Output = Result<ProcessIdentity>> + 'static {
+) -> impl Future<Output = Result<TaskMade>> + 'static {
     let process = process_key(&message.record.id, None);
     let making = shim.alive().and_then(|()| shim.makings.begin(process, "create", "wait for its turn"));
     async move { make(shim, message, making?).await }
 }
 
-async fn make(shim: Rc<Shim>, message: CreateTask, making: Making) -> Result<ProcessIdentity> {
+async fn make(shim: Rc<Shim>, message: CreateTask, making: Making) -> Result<TaskMade> {
     let CreateTask { record, sandbox } = message;
     let id = record.id.clone();
     // First of all, so that a removal that is asked for from now on comes after it.
@@ -115,7 +156,8 @@ async fn make(shim: Rc<Shim>, message: CreateTask, making: Making) -> Result<Pro
         making,
         remains,
         shim: Rc::clone(&shim),
-        record,
+        asked: record,
+        adjusted: OnceCell::new(),
         pod: sandbox,
         namespaces,
         other_pid,
@@ -128,7 +170,10 @@ async fn make(shim: Rc<Shim>, message: CreateTask, making: Making) -> Result<Pro
         shim.ledger.borrow_mut().disowned(&process_key(&id, None));
     }
     created?;
-    creation.process.into_inner().ok_or_else(|| Error::internal("a creation", "it has no process"))
+    let process = creation.process.get().cloned();
+    let process = process.ok_or_else(|| Error::internal("a creation", "it has no process"))?;
+    hooks::container_created(&creation, &process);
+    Ok(TaskMade { process, adjustment: creation.record().adjustment.clone() })
 }
 
 /// The pid namespace of the container of the pod that this one names, held until this one is made.
@@ -158,8 +203,8 @@ async fn other_pid(shim: &Rc<Shim>, record: &ContainerRecord) -> Result<Option<P
 
 /// Works out the spec, checks that the machine can honour it, and makes the bundle.
 async fn make_bundle(creation: &Creation) -> Result<()> {
-    let what = format!("the making of files for container {}", creation.record.id);
-    let (record, pod) = (creation.record.clone(), creation.pod.clone());
+    let what = format!("the making of files for container {}", creation.record().id);
+    let (record, pod) = (creation.record().clone(), creation.pod.clone());
     let namespaces = creation.namespaces.clone();
     let other_pid = creation.other_pid.as_ref().map(PidNamespace::path);
     let work = move |machine: &Machine| {
@@ -172,10 +217,16 @@ async fn make_bundle(creation: &Creation) -> Result<()> {
         }
         host.named_devices = named_devices(&record.spec.devices)?;
         host.disks = disks::numbers(&record.spec.resources.block_io)?;
+        if let Some(adjustment) = &record.adjustment {
+            host.cdi = cdi::edits(&adjustment.cdi_devices, &machine.settings.cdi_dirs)?;
+        }
         host.resolver = name_file("/etc/resolv.conf");
+        host.uplink_resolver = name_file(UPLINK_RESOLVER);
         host.hosts = name_file("/etc/hosts");
         let pod_cgroup = machine.pod_cgroup(&pod.id)?.to_string();
+        let layer = machine.directories.layer(&record.id);
         let around = Surroundings {
+            layer: &layer,
             pod: &namespaces,
             host: &host,
             oom_score: machine.settings.oom_score,
@@ -193,17 +244,28 @@ async fn make_bundle(creation: &Creation) -> Result<()> {
 }
 
 async fn make_layer(creation: &Creation) -> Result<()> {
-    let what = format!("the making of a layer for container {}", creation.record.id);
-    let (record, ids) = (creation.record.clone(), creation.namespaces.ids.clone());
+    let what = format!("the making of a layer for container {}", creation.record().id);
+    let (record, ids) = (creation.record().clone(), creation.namespaces.ids.clone());
     let work = move |machine: &Machine| files::make_layer(&machine.directories, &record, ids.as_ref());
     let root = creation.remains.turn.blocking(what, work).await?;
     creation.root.replace(Some(root));
     Ok(())
 }
 
+/// Copies what the image has where the container has volumes.
+async fn fill_volumes(creation: &Creation) -> Result<()> {
+    if creation.record().spec.rootfs.volumes().is_empty() {
+        return Ok(());
+    }
+    let what = format!("the filling of volumes for container {}", creation.record().id);
+    let record = creation.record().clone();
+    let work = move |machine: &Machine| volumes::fill(&machine.directories, &record);
+    creation.remains.turn.blocking(what, work).await
+}
+
 async fn make_log_directory(creation: &Creation) -> Result<()> {
-    let what = format!("the making of a log directory for container {}", creation.record.id);
-    let record = creation.record.clone();
+    let what = format!("the making of a log directory for container {}", creation.record().id);
+    let record = creation.record().clone();
     let work = move |machine: &Machine| files::make_logs(&machine.directories, &record);
     creation.remains.turn.blocking(what, work).await
 }
@@ -213,7 +275,7 @@ async fn make_task(creation: &Creation) -> Result<()> {
     if creation.process.get().is_some() {
         return Ok(());
     }
-    let Creation { shim, record, .. } = creation;
+    let (shim, record) = (&creation.shim, creation.record());
     let root = creation.root.borrow().clone();
     let root = root.ok_or_else(|| Error::internal("a creation", "it has no root"))?;
     let request = request(&shim.machine, record, &root, log_value(&record.log_path)?)?;

@@ -20,9 +20,9 @@ use crate::shim::{Shim, Stage};
 /// What may be there of a container.
 pub(crate) struct Remains {
     pub turn: Turn,
-    machine: Arc<Machine>,
-    sandbox: SandboxId,
-    container: ContainerId,
+    pub machine: Arc<Machine>,
+    pub sandbox: SandboxId,
+    pub container: ContainerId,
     /// The shim of its pod, dead or alive; none when there is none any more.
     shim: Option<Rc<Shim>>,
     was: Was,

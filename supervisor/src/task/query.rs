@@ -66,6 +66,7 @@ async fn seen(shim: &Rc<Shim>, task: TaskKey, error: CallError) -> Result<TaskKn
                 container,
                 process: Some(process),
                 status: TaskStatus::Exited(exit),
+                adjustment: None,
             })),
             Ok(Sight::Runs | Sight::Lost) | Err(_) => Err(error.into()),
         }
@@ -92,6 +93,7 @@ pub(crate) async fn recorded(
             container: task.container,
             process: None,
             status: TaskStatus::Exited(exit),
+            adjustment: None,
         })
     }))
 }
@@ -155,5 +157,5 @@ fn state(shim: &Shim, process: &ProcessState) -> Result<(ProcessKey, TaskState),
         boot_id: shim.machine.boot_id.clone(),
     });
     let container = key.container.clone();
-    Ok((key, TaskState { container, process: identity, status }))
+    Ok((key, TaskState { container, process: identity, status, adjustment: None }))
 }

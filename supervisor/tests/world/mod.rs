@@ -21,7 +21,7 @@ use mainstay_messages::{
     ContainerId, ContainerSpec, Exit, ProcessIdentity, SandboxId, SandboxSpec, Timestamp,
 };
 use mainstay_supervisor::paths::Directories;
-use mainstay_supervisor::{Claim, Program, ShimSupervisor, SupervisorSettings, find, identity};
+use mainstay_supervisor::{Claim, NoNetworks, Program, ShimSupervisor, SupervisorSettings, find, identity};
 use rustix::process::{Pid, Signal, kill_process, pidfd_send_signal};
 use tokio::sync::{mpsc, oneshot};
 
@@ -104,6 +104,7 @@ impl World {
         let temp = tempfile::Builder::new().prefix("ms").tempdir().expect("a temporary directory");
         let mut settings = SupervisorSettings::new(temp.path().join("run"), temp.path().join("lib"));
         settings.cgroup_parent = format!("/{name}");
+        settings.netns_dir = temp.path().join("netns");
         settings.program = Program::Path(PathBuf::from(env!("CARGO_BIN_EXE_mainstay-shim-host")));
         let layout = Layout::detect().expect("cgroups are mounted");
         Some(Self { directories: settings.directories(), settings, layout, _temp: temp })
@@ -123,9 +124,11 @@ impl World {
         std::thread::spawn(move || {
             actix::System::new().block_on(async move {
                 let ear = Ear { facts: sender, reluctance, heard: BTreeMap::new() }.start();
+                let networks = std::sync::Arc::new(NoNetworks);
                 let (exits, deaths) = (ear.clone().recipient(), ear.clone().recipient());
                 let claim = Claim::take(&settings).expect("good settings");
-                let supervisor = ShimSupervisor::new(settings, claim, exits, deaths, ear.recipient());
+                let supervisor =
+                    ShimSupervisor::new(settings, claim, networks, exits, deaths, ear.recipient());
                 let address = supervisor.expect("a good machine").start();
                 let _ = started.send(address);
                 // Dropped with the test.
@@ -163,6 +166,8 @@ impl World {
             left.push(format!("cgroup {}", group.path()));
         }
         left.extend(existing(&self.directories.pod(&sandbox.id)));
+        let name = self.settings.namespace_names().path(&sandbox.id);
+        left.extend(name.symlink_metadata().is_ok().then(|| name.display().to_string()));
         left
     }
 
@@ -203,7 +208,7 @@ impl Running {
     /// Launches the shim of a pod; the record then names it.
     pub async fn launch(&self, mut sandbox: SandboxRecord) -> SandboxRecord {
         let shim = self.address.send(LaunchShim { record: sandbox.clone() }).await.expect("it runs");
-        sandbox.shim = Some(shim.expect("launched"));
+        sandbox.shim = Some(shim.expect("launched").shim);
         sandbox
     }
 
@@ -213,7 +218,7 @@ impl Running {
         container: &ContainerRecord,
     ) -> mainstay_messages::Result<ProcessIdentity> {
         let message = CreateTask { record: container.clone(), sandbox: sandbox.clone() };
-        self.address.send(message).await.expect("it runs")
+        self.address.send(message).await.expect("it runs").map(|made| made.process)
     }
 
     /// Creates and starts a container.

@@ -86,7 +86,11 @@ impl State {
 
 impl Draft {
     /// Its shim knows it.
-    fn follow(&mut self, task: TaskState) {
+    fn follow(&mut self, mut task: TaskState) {
+        if let Some(adjustment) = task.adjustment.take().filter(|_| self.next.record.adjustment.is_none()) {
+            let record = self.record();
+            *record = record.clone().adjusted(*adjustment);
+        }
         let stopping = self.next.phase() == ContainerPhase::Stopping || self.next.record.stop_by.is_some();
         match task.status {
             TaskStatus::Exited(exit) => self.ends(exit),

@@ -7,7 +7,7 @@ use mainstay_messages::error::Kind;
 use mainstay_messages::event::What;
 use mainstay_messages::record::{ContainerPhase, Paused};
 use mainstay_messages::spec::Resources;
-use mainstay_messages::supervisor::{TaskKnowledge, TaskStatus};
+use mainstay_messages::supervisor::{Consult, TaskKnowledge, TaskStatus};
 use mainstay_messages::{Error, Result, Timestamp};
 
 use super::stop::Stop;
@@ -81,17 +81,23 @@ impl State {
         if to == Paused::Yes && self.stop.is_some() {
             return self.wrong_phase(call, operation, "running, and not asked to stop");
         }
-        self.begin_change(call, ChangeKind::Freeze(to), now)
+        self.begin_change(call, ChangeKind::Freeze(to), Consult::Nobody, now)
     }
 
     /// Changes limits. All limits are told to the shim: some are checked by the kernel against others.
-    pub(super) fn update(&self, call: CallId, change: &Resources, now: Now) -> Outcome<Self> {
+    pub(super) fn update(
+        &self,
+        call: CallId,
+        change: &Resources,
+        consult: Consult,
+        now: Now,
+    ) -> Outcome<Self> {
         if let Some(refusal) = self.refuse_change(call, "changing its limits") {
             return refusal;
         }
         let limits = self.record.limits().changed_by(change);
         match limits.check() {
-            Ok(()) => self.begin_change(call, ChangeKind::Limits(Box::new(limits)), now),
+            Ok(()) => self.begin_change(call, ChangeKind::Limits(Box::new(limits)), consult, now),
             Err(error) => Outcome::Deny { call, error },
         }
     }
@@ -106,7 +112,7 @@ impl State {
         }
     }
 
-    fn begin_change(&self, call: CallId, kind: ChangeKind, now: Now) -> Outcome<Self> {
+    fn begin_change(&self, call: CallId, kind: ChangeKind, consult: Consult, now: Now) -> Outcome<Self> {
         let mut draft = self.draft(now);
         if let Some(change) = &mut draft.next.change {
             if change.kind == kind {
@@ -123,7 +129,7 @@ impl State {
         }
         draft.ask(match &kind {
             ChangeKind::Freeze(to) => Ask::Freeze(*to),
-            ChangeKind::Limits(limits) => Ask::Update(limits.clone()),
+            ChangeKind::Limits(limits) => Ask::Update(limits.clone(), consult),
         });
         if matches!(kind, ChangeKind::Freeze(_)) {
             draft.outdate_look();
@@ -207,7 +213,7 @@ impl State {
                 if *counted == failures =>
             {
                 let mut draft = self.draft(now);
-                draft.ask(Ask::Update(limits.clone()));
+                draft.ask(Ask::Update(limits.clone(), Consult::Nobody));
                 draft.in_memory()
             }
             _ => Outcome::Ignore { call: None, why: "its limits are known" },
@@ -215,15 +221,21 @@ impl State {
     }
 
     /// The shim has changed the limits, or could not.
-    pub(super) fn updated(&self, limits: Resources, result: Result<()>, now: Now) -> Outcome<Self> {
+    pub(super) fn updated(
+        &self,
+        limits: Resources,
+        result: Result<Option<Box<Resources>>>,
+        now: Now,
+    ) -> Outcome<Self> {
         let mut draft = self.draft(now);
         let failures = self.change.as_ref().map_or(0, |change| change.failures);
         if result.is_ok() && self.ended().is_none() && failures == 0 {
             draft.fact(What::ContainerUpdated);
-            draft.record().limits = Some(limits.clone().in_force());
+            let changed = result.as_ref().ok().and_then(Option::as_deref);
+            draft.record().limits = Some(changed.unwrap_or(&limits).clone().in_force());
         }
         let doubtful = result.as_ref().is_err_and(|error| !is_definite(error));
-        draft.end_change(&ChangeKind::Limits(Box::new(limits.clone())), result);
+        draft.end_change(&ChangeKind::Limits(Box::new(limits.clone())), result.map(drop));
         if doubtful && self.ended().is_none() {
             draft.put_limits_back(&limits, failures);
         }

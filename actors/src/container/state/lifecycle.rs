@@ -7,7 +7,8 @@ use mainstay_messages::event::What;
 use mainstay_messages::record::{ContainerPhase, Paused};
 use mainstay_messages::router::ExitReceipt;
 use mainstay_messages::spec::ContainerSpec;
-use mainstay_messages::{Error, Exit, ExitStatus, ProcessIdentity, Result, Timestamp};
+use mainstay_messages::supervisor::TaskMade;
+use mainstay_messages::{Error, Exit, ExitStatus, Result, Timestamp};
 
 use super::{
     Adoption, Answer, Ask, Deletion, Draft, Effect, Flight, Input, Standing, State, is_definite, naming,
@@ -106,7 +107,7 @@ impl State {
     }
 
     /// The shim has set up PID 1, or could not.
-    pub(super) fn task_created(&self, result: Result<ProcessIdentity>, now: Now) -> Outcome<Self> {
+    pub(super) fn task_created(&self, result: Result<TaskMade>, now: Now) -> Outcome<Self> {
         if self.flight != Flight::Create {
             return Outcome::Ignore { call: None, why: "not being created" };
         }
@@ -118,10 +119,13 @@ impl State {
             return draft.in_memory();
         }
         match result {
-            Ok(process) => {
+            Ok(TaskMade { process, adjustment }) => {
                 let makers = take(&mut draft.next.makers);
                 draft.fact(What::ContainerPrepared { pid: process.pid });
                 let record = draft.record();
+                if let Some(adjustment) = adjustment {
+                    *record = record.clone().adjusted(*adjustment);
+                }
                 record.phase = ContainerPhase::Created;
                 record.process = Some(process);
                 let made = match self.removal {
@@ -186,6 +190,14 @@ impl State {
                     Some(_) => draft.force_stop("remove"),
                     None => draft.begin_waiting_stop(),
                 }
+            }
+            (Err(error @ Error::HookFailed { .. }), None) => {
+                // A plugin said no before anything was done: it waits on, and may be started another time.
+                if self.phase() == ContainerPhase::Starting {
+                    draft.record().phase = ContainerPhase::Created;
+                }
+                draft.answer(starters, Err(error));
+                draft.begin_waiting_stop();
             }
             (Err(error), None) if is_definite(&error) => {
                 let exit = Exit::start_error(error.to_string(), now.wall);

@@ -6,8 +6,8 @@ use mainstay_messages::process::UnknownReason;
 use mainstay_messages::record::Paused;
 use mainstay_messages::router::ExitReceipt;
 use mainstay_messages::spec::{ContainerSpec, ExecSpec, Resources, WindowSize};
-use mainstay_messages::supervisor::{SignalScope, TaskKnowledge, TaskState};
-use mainstay_messages::{ContainerId, Error, ExecId, Exit, ProcessIdentity, Result, Signal, Timestamp};
+use mainstay_messages::supervisor::{Consult, SignalScope, TaskKnowledge, TaskMade, TaskState};
+use mainstay_messages::{ContainerId, Error, ExecId, Exit, Result, Signal, Timestamp};
 
 use crate::call::CallId;
 
@@ -99,6 +99,8 @@ pub enum Input {
         call: CallId,
         /// The limits that change.
         change: Box<Resources>,
+        /// Whether plugins are asked about it.
+        consult: Consult,
     },
     /// A process of it ended.
     Exit {
@@ -114,7 +116,7 @@ pub enum Input {
     /// The sandbox's answer.
     Admitted(Result<()>),
     /// The shim's answer to the creation.
-    TaskCreated(Result<ProcessIdentity>),
+    TaskCreated(Result<TaskMade>),
     /// The shim's answer to the start.
     TaskStarted(Result<Timestamp>),
     /// The shim's answer to the deletion.
@@ -124,7 +126,7 @@ pub enum Input {
     /// The shim's answer to a freeze, or to its end.
     Frozen(Paused, Result<()>),
     /// The shim's answer to a change of limits.
-    Updated(Box<Resources>, Result<()>),
+    Updated(Box<Resources>, Result<Option<Box<Resources>>>),
     /// The answer to a query about PID 1 or an exec.
     Queried(Option<ExecId>, Result<TaskKnowledge>),
     /// The answer to a look at the task.
@@ -303,8 +305,8 @@ pub enum Ask {
     SearchJournal,
     /// The shim: freeze it, or let it go on.
     Freeze(Paused),
-    /// The shim: change its limits to these.
-    Update(Box<Resources>),
+    /// The shim: change its limits to these, or to what plugins make of them.
+    Update(Box<Resources>, Consult),
 }
 
 /// What is passed on to the supervisor.

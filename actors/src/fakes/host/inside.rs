@@ -24,8 +24,6 @@ use super::{Behaviour, REANNOUNCE_MS};
 pub(in crate::fakes) struct Inner {
     pub(in crate::fakes) shims: BTreeMap<SandboxId, Shim>,
     pub(super) reports: Vec<Report>,
-    /// Processes whose ends were not settled when they were deleted: the daemon alone knows them.
-    deleted: Vec<TaskKey>,
     /// Shims that died, whose death is told when their exits are settled.
     pub(super) deaths: Vec<SandboxId>,
     pub(super) lives: BTreeMap<TaskKey, Life>,
@@ -81,9 +79,9 @@ pub(super) struct Report {
 /// Where an exit is that has not been settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
-    /// With its shim, or in the records that the shim left in its pod's directory.
+    /// With its shim, also when its container was deleted, or in the records that the shim left in its pod's directory.
     OnHost,
-    /// With the supervisor alone: its pod's directory was removed.
+    /// With the supervisor alone: its shim is gone, and the directory of its pod or container was removed.
     InMemory,
 }
 
@@ -125,7 +123,6 @@ impl Inner {
         Self {
             shims: BTreeMap::new(),
             reports: Vec::new(),
-            deleted: Vec::new(),
             deaths: Vec::new(),
             lives: BTreeMap::new(),
             rules: Vec::new(),
@@ -282,6 +279,11 @@ impl Inner {
     fn take_shim(&mut self, sandbox: &SandboxId) -> Vec<TaskKey> {
         let mut open = Vec::new();
         let Some(shim) = self.shims.remove(sandbox) else { return open };
+        // The records of what was deleted went with it; that it has ended, the supervisor has heard.
+        let deleted = |report: &&mut Report| {
+            report.task.sandbox == *sandbox && !shim.tasks.contains_key(&report.task.container)
+        };
+        self.reports.iter_mut().filter(deleted).for_each(|report| report.kept = Kept::InMemory);
         for (container, task) in shim.tasks {
             let key = |exec| TaskKey { sandbox: sandbox.clone(), container: container.clone(), exec };
             let execs = task.execs.iter().filter(|(_, exec)| exec.status == TaskStatus::Running);
@@ -306,13 +308,6 @@ impl Inner {
         let lost = self.reports.extract_if(.., |report| report.kept == Kept::InMemory);
         for report in lost {
             let life = self.lives.entry(report.task).or_default();
-            life.excuse(UnknownReason::LostWhileDown);
-            life.excuse(UnknownReason::ShimDied);
-        }
-        // A removal goes on while the store fails. If the daemon is killed then, nobody knows the end any more.
-        for task in self.deleted.drain(..) {
-            let life = self.lives.entry(task).or_default();
-            life.excuse(UnknownReason::NotKnownToShim);
             life.excuse(UnknownReason::LostWhileDown);
             life.excuse(UnknownReason::ShimDied);
         }

@@ -27,7 +27,7 @@ use actix::{
 };
 use futures::FutureExt;
 use mainstay_messages::error::PullFault;
-use mainstay_messages::event::{Subject, What};
+use mainstay_messages::event::{PullEnding, Subject, What};
 use mainstay_messages::image::{ImageId, PullProgress};
 use mainstay_messages::{Error, Result};
 use tokio::time::Instant;
@@ -173,22 +173,26 @@ impl ImagePull {
     fn record(&self, wanted: &ResolvedImage, ending: Ending) {
         let world = &self.links.world;
         let image = wanted.name.clone();
+        let took_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let what = match ending {
             Ending::Pulled => {
                 world.counters.pulls_succeeded.add();
-                let took_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
                 What::ImagePulled { image, digest: wanted.manifest.digest.clone(), took_ms }
             }
             Ending::Failed(error) => {
                 world.counters.pulls_failed.add();
-                if is_stalled(&error) {
+                let ending = if is_stalled(&error) {
                     world.counters.pulls_timed_out.add();
-                }
-                What::ImagePullFailed { image, reason: error.to_string() }
+                    PullEnding::TimedOut
+                } else {
+                    PullEnding::Failed
+                };
+                What::ImagePullFailed { image, reason: error.to_string(), ending, took_ms }
             }
             Ending::Cancelled => {
                 world.counters.pulls_cancelled.add();
-                What::ImagePullFailed { image, reason: "nobody waited for it any more".into() }
+                let reason = "nobody waited for it any more".into();
+                What::ImagePullFailed { image, reason, ending: PullEnding::Cancelled, took_ms }
             }
         };
         world.note_now(Subject { sandbox: None, container: None, exec: None }, what);

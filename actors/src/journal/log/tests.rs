@@ -102,3 +102,17 @@ async fn an_event_that_was_not_reported_is_found_in_the_store() {
         assert_eq!(seq(&mut subscription).await, expected);
     }
 }
+
+#[tokio::test]
+async fn how_far_the_slowest_is_behind_is_known_without_asking_it() {
+    let (log, store) = world();
+    let mut quick = log.subscribe(Seq(0));
+    let slow = log.subscribe(Seq(0));
+    write(&log, &store, 3).await;
+    for _ in 0..3 {
+        seq(&mut quick).await;
+    }
+    assert_eq!(log.readers(), Readers { subscribers: 2, lag: 3, missed: 0 });
+    drop(slow);
+    assert_eq!(log.readers(), Readers { subscribers: 1, lag: 0, missed: 0 });
+}

@@ -119,6 +119,7 @@ impl Model {
                         container: task.container.clone(),
                         process: None,
                         status: TaskStatus::Exited(exit()),
+                        adjustment: None,
                     })),
                     _ => Err(Error::internal("the shim", "no answer")),
                 };

@@ -113,6 +113,10 @@ impl State {
                 if phase == SandboxPhase::Ready {
                     draft.not_ready(how.in_words().to_owned());
                 }
+                if how == HowDown::Rebooted && self.record.network.is_some() {
+                    // The supervisor has given it back: another pod may have the addresses by now.
+                    draft.record().network = None;
+                }
                 draft.tell_all(&Knowledge::ShimGone(how.reason()));
             }
             Err(error) => draft.late(how, phase, attempts, &error),

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use mainstay_messages::event::What;
 use mainstay_messages::journal::{Change, Commit};
 use mainstay_messages::record::SandboxPhase;
+use mainstay_messages::supervisor::PodEnd;
 use mainstay_messages::{ContainerId, Error, Result};
 
 use super::{Adoption, Answer, Ask, Draft, Effect, Input, Standing, State, Wish, Work};
@@ -118,6 +119,14 @@ impl State {
         draft.in_memory()
     }
 
+    /// How far it has come when its shim is ended.
+    pub fn pod_end(&self) -> PodEnd {
+        match self.work {
+            Work::StopShim => PodEnd::Stopped,
+            _ => PodEnd::Removed,
+        }
+    }
+
     pub(super) fn shim_stopped(&self, result: Result<()>, now: Now) -> Outcome<Self> {
         let mut draft = self.draft(now);
         match (self.work, result) {
@@ -138,6 +147,7 @@ impl State {
             (Work::StopShim, Ok(())) => {
                 draft.fact(What::SandboxStopped);
                 draft.record().shim = None;
+                draft.record().network = None;
                 if self.wish == Wish::Remove {
                     draft.remove_containers();
                 } else {
@@ -247,6 +257,7 @@ impl Draft {
         self.not_ready(reason);
         // Without one in its record, another actor goes on with the undoing. The shim is found by its pod.
         self.record().shim = None;
+        self.record().network = None;
         self.next.adoption = Adoption::Settled;
         self.work(Work::Undo, Ask::StopShim);
     }

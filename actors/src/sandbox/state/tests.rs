@@ -6,7 +6,7 @@ use mainstay_messages::ProcessIdentity;
 use mainstay_messages::event::What;
 use mainstay_messages::record::ShimRecord;
 use mainstay_messages::spec::SandboxSpec;
-use mainstay_messages::supervisor::{Adopted, TaskState, TaskStatus};
+use mainstay_messages::supervisor::{Adopted, Launched, TaskState, TaskStatus};
 use proptest::prelude::*;
 
 use super::*;
@@ -215,13 +215,14 @@ impl Model {
     fn answer(&mut self, ask: &Ask, works: bool) {
         let done = if works { Ok(()) } else { Err(Error::unavailable("the shim", "busy")) };
         let input = match ask {
-            Ask::Launch => Input::Launched(done.map(|()| shim())),
+            Ask::Launch => Input::Launched(done.map(|()| Launched { shim: shim(), network: None })),
             Ask::Adopt => Input::Adopted(done.map(|()| match self.last_call % 2 {
                 0 => Adopted::Gone,
                 _ => Adopted::Running(vec![TaskState {
                     container: container(0),
                     process: None,
                     status: TaskStatus::Running,
+                    adjustment: None,
                 }]),
             })),
             Ask::StopShim => Input::ShimStopped(done),

@@ -1,9 +1,8 @@
 //! What can happen to a sandbox, and what it wants to have done.
 
 use mainstay_messages::event::What;
-use mainstay_messages::record::ShimRecord;
 use mainstay_messages::spec::SandboxSpec;
-use mainstay_messages::supervisor::Adopted;
+use mainstay_messages::supervisor::{Adopted, Launched};
 use mainstay_messages::{ContainerId, Error, Result, SandboxId};
 
 use crate::call::CallId;
@@ -50,7 +49,7 @@ pub enum Input {
     /// It was found in the store.
     Recover,
     /// The supervisor's answer to the launch.
-    Launched(Result<ShimRecord>),
+    Launched(Result<Launched>),
     /// All containers have answered.
     ContainersStopped,
     /// All containers have answered.

@@ -1,13 +1,15 @@
 //! One method for each request, with the type that answers it.
 
 use mainstay_messages::admin::{
-    ContainerStats, IfRunning, Object, Reference, Request, Response, VersionInfo,
+    ContainerStats, IfRunning, MetricsFormat, Object, Reference, Request, Response, VersionInfo,
 };
 use mainstay_messages::audit::{Finding, Repair};
-use mainstay_messages::event::Event;
+use mainstay_messages::event::{Bearer, Event};
 use mainstay_messages::image::{Collected, Damage, Image, ImageName, Removed};
+use mainstay_messages::plugin::PluginStatus;
 use mainstay_messages::record::{ContainerSnapshot, SandboxSnapshot};
 use mainstay_messages::spec::{Resources, WindowSize};
+use mainstay_messages::supervisor::DiskUsage;
 use mainstay_messages::{
     ContainerId, ContainerSpec, Error, ExecId, Exit, Result, SandboxId, SandboxSpec, Signal,
 };
@@ -130,10 +132,22 @@ impl Client {
         answer!(self.call(request).await?, "Stats", Response::Stats(list) => list)
     }
 
+    /// What a container has on the disk beside what it is made of.
+    pub async fn disk_usage(&self, container: Reference) -> Result<DiskUsage> {
+        let request = Request::DiskUsage { container };
+        answer!(self.call(request).await?, "DiskUsage", Response::DiskUsage(usage) => usage)
+    }
+
     /// The whole life of a pod or container.
     pub async fn explain(&self, object: Reference) -> Result<Vec<Event>> {
         let request = Request::Explain { object };
         answer!(self.call(request).await?, "Explain", Response::Events(list) => list)
+    }
+
+    /// Those who have or had a name, the newest first; also those that are gone, as long as the journal has something of them.
+    pub async fn who_had(&self, name: Reference) -> Result<Vec<Bearer>> {
+        let request = Request::WhoHad { name };
+        answer!(self.call(request).await?, "WhoHad", Response::Bearers(list) => list)
     }
 
     /// Opens a container's log file again, after it was rotated.
@@ -157,6 +171,11 @@ impl Client {
     /// Compares what the machine has with what the daemon believes, and cleans up where that is asked for.
     pub async fn audit(&self, repair: Repair) -> Result<Vec<Finding>> {
         answer!(self.call(Request::Audit { repair }).await?, "Audit", Response::Findings(list) => list)
+    }
+
+    /// What the daemon counts, as text.
+    pub async fn metrics(&self, format: MetricsFormat) -> Result<String> {
+        answer!(self.call(Request::Metrics { format }).await?, "Metrics", Response::Metrics(text) => text)
     }
 
     /// All images that are here.
@@ -191,5 +210,16 @@ impl Client {
     pub async fn verify_images(&self, image: Option<ImageName>) -> Result<Vec<Damage>> {
         let request = Request::VerifyImages { image };
         answer!(self.call(request).await?, "VerifyImages", Response::ImagesVerified(list) => list)
+    }
+
+    /// All plugins.
+    pub async fn list_plugins(&self) -> Result<Vec<PluginStatus>> {
+        answer!(self.call(Request::ListPlugins).await?, "ListPlugins", Response::Plugins(list) => list)
+    }
+
+    /// Ends the connection of a plugin, which may come again, or is started again.
+    pub async fn restart_plugin(&self, plugin: String) -> Result<()> {
+        let request = Request::RestartPlugin { plugin };
+        answer!(self.call(request).await?, "RestartPlugin", Response::Done => ())
     }
 }

@@ -39,9 +39,13 @@ pub(crate) fn kind_of_call(request: &Request) -> Kind {
         | Request::Inspect { .. }
         | Request::Wait { .. }
         | Request::Stats { .. }
+        | Request::DiskUsage { .. }
         | Request::Explain { .. }
+        | Request::WhoHad { .. }
         | Request::ListImages
         | Request::InspectImage { .. }
+        | Request::Metrics { .. }
+        | Request::ListPlugins
         | Request::Audit { repair: Repair::No } => Kind::Question,
         Request::RunSandbox(_)
         | Request::StopSandbox { .. }
@@ -60,6 +64,7 @@ pub(crate) fn kind_of_call(request: &Request) -> Kind {
         | Request::UpdateContainer { .. }
         | Request::RemoveImage { .. }
         | Request::CollectImages
+        | Request::RestartPlugin { .. }
         | Request::VerifyImages { .. } => Kind::Operation,
     }
 }
@@ -85,6 +90,7 @@ fn is_answered_with_a_list(request: &Request) -> bool {
             | Request::ListImages
             | Request::Inspect { .. }
             | Request::Explain { .. }
+            | Request::WhoHad { .. }
     )
 }
 

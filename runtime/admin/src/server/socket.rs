@@ -51,7 +51,7 @@ pub enum BindError {
     /// The directory could be changed or searched by others.
     #[error(
         "directory {path:?} has mode {mode:04o} and owner {owner}; expected 0700 and owner {expected}: the \
-             admin socket needs a directory of its own"
+             socket needs a directory of its own"
     )]
     DirectoryOpen {
         /// The directory.
@@ -78,7 +78,7 @@ pub enum BindError {
 
 /// A bound socket; its file is removed with it.
 #[derive(Debug)]
-pub(crate) struct Socket {
+pub struct Socket {
     listener: UnixListener,
     path: PathBuf,
     /// Device and inode of the file, so that a successor's is never removed.
@@ -86,7 +86,12 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    pub(crate) fn bind(path: &Path) -> Result<Self, BindError> {
+    /// Binds it: its directory is made with mode 0700, the socket has mode 0600. A socket file that a dead daemon left is
+    /// removed.
+    ///
+    /// # Errors
+    /// Where somebody serves there, the path is not a socket's, or its directory is open to others.
+    pub fn bind(path: &Path) -> Result<Self, BindError> {
         let length = path.as_os_str().len();
         if length > PATH_LENGTH_MAX {
             return Err(BindError::PathTooLong { path: path.to_owned(), length });
@@ -112,12 +117,16 @@ impl Socket {
         Ok(Self { listener, path: path.to_owned(), file: (metadata.dev(), metadata.ino()) })
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// A handle on the listening socket.
-    pub(crate) fn listener(&self) -> io::Result<UnixListener> {
+    ///
+    /// # Errors
+    /// When descriptors have run out.
+    pub fn listener(&self) -> io::Result<UnixListener> {
         self.listener.try_clone()
     }
 }
@@ -126,7 +135,7 @@ impl Drop for Socket {
     fn drop(&mut self) {
         let ours = fs::symlink_metadata(&self.path).is_ok_and(|m| (m.dev(), m.ino()) == self.file);
         if ours && let Err(error) = fs::remove_file(&self.path) {
-            tracing::warn!(path = %self.path.display(), %error, "admin socket could not be removed");
+            tracing::warn!(path = %self.path.display(), %error, "a socket could not be removed");
         }
     }
 }
@@ -179,7 +188,7 @@ fn remove_stale(path: &Path) -> Result<(), BindError> {
         // Somebody listens, perhaps with so many connections waiting that there is no room for this one.
         Ok(()) | Err(rustix::io::Errno::AGAIN) => Err(BindError::InUse { path: path.to_owned() }),
         Err(rustix::io::Errno::CONNREFUSED) => {
-            tracing::info!(path = %path.display(), "removing the admin socket of a daemon that is gone");
+            tracing::info!(path = %path.display(), "removing the socket of a daemon that is gone");
             fs::remove_file(path).map_err(failed("removing", path))
         }
         Err(error) => Err(failed("connecting to", path)(error.into())),

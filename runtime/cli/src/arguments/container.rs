@@ -8,8 +8,8 @@ use clap::{Args, ValueEnum};
 use mainstay_messages::admin::Reference;
 use mainstay_messages::image::PullPolicy;
 use mainstay_messages::spec::{
-    Device, DeviceRule, HostEntry, HugepageLimit, IdMapping, Mount, NewPrivileges, Rlimit, Seccomp,
-    UserNamespace,
+    Device, DeviceRule, HostEntry, HugepageLimit, IdMapping, Mac, Mount, Network, NewPrivileges, PortMapping,
+    Rlimit, Seccomp, UserNamespace,
 };
 use mainstay_messages::{Name, Signal};
 
@@ -21,7 +21,7 @@ pub const RUN_AFTER_HELP: &str = "\
 Examples:
   mainstay run -- sh -c 'echo hello; exit 3'
   mainstay run -it --memory 64m --network host -- bash
-  mainstay run -d --name web -v /srv/www:/www:ro -- busybox httpd -f -h /www
+  mainstay run -d --name web -p 8080:80 -v /srv/www:/www:ro -- busybox httpd -f -h /www
   mainstay run --userns auto --rootfs /srv/image -- id
 
 Without a daemon that answers, the container runs inside this command, and nothing is left of it at the end.
@@ -215,9 +215,25 @@ pub struct ProcessArguments {
 /// The shape of a pod.
 #[derive(Debug, Default, Args)]
 pub struct SandboxArguments {
-    /// The network: one of its own with a loopback, or the host's
-    #[arg(long, value_enum, value_name = "private|host", hide_possible_values = true)]
+    /// The network: the runtime's own bridge, that of CNI plugins, a loopback alone, or the host's; as the daemon is
+    /// configured when not given, and a loopback alone without a daemon
+    #[arg(long, value_enum, value_name = "builtin|cni|none|host", hide_possible_values = true)]
     pub network: Option<NetworkName>,
+    /// A port of the host that leads to one of the pod, as in 8080:80 or 127.0.0.1:53:53/udp
+    #[arg(
+        short,
+        long,
+        value_name = "[IP:]HOST:POD[/udp|tcp|sctp]",
+        value_parser = parse::port_mapping,
+        help_heading = "Network"
+    )]
+    pub publish: Vec<PortMapping>,
+    /// An address that the pod is to have, one of a family
+    #[arg(long, value_name = "ADDRESS", help_heading = "Network")]
+    pub ip: Vec<IpAddr>,
+    /// The Ethernet address that the pod is to have
+    #[arg(long, value_name = "ADDRESS", help_heading = "Network")]
+    pub mac: Option<Mac>,
     /// The host name; the pod's name when not given
     #[arg(long)]
     pub hostname: Option<String>,
@@ -271,11 +287,27 @@ pub struct SandboxArguments {
 /// A network, as a flag names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum NetworkName {
-    /// Of its own.
-    #[value(alias = "none")]
-    Private,
+    /// A loopback of its own.
+    #[value(alias = "private")]
+    None,
+    /// The runtime's own bridge.
+    Builtin,
+    /// As CNI plugins make it.
+    Cni,
     /// The host's.
     Host,
+}
+
+impl NetworkName {
+    /// The kind of network.
+    pub fn kind(self) -> Network {
+        match self {
+            Self::None => Network::None,
+            Self::Builtin => Network::Builtin,
+            Self::Cni => Network::Cni,
+            Self::Host => Network::Host,
+        }
+    }
 }
 
 /// A pid namespace, as a flag names it.

@@ -63,7 +63,7 @@ pub struct ImportArguments {
     /// The name of an image that has none in the archive
     #[arg(long, value_name = "NAME")]
     pub name: Option<ImageName>,
-    /// The archive; - is standard input
+    /// The archive, or the directory of an OCI layout; - is standard input
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 }

@@ -7,6 +7,7 @@ pub mod image;
 pub mod parse;
 pub mod spec;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,8 +15,11 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use mainstay_messages::admin::Reference;
 use mainstay_messages::event::Seq;
 use mainstay_messages::{Name, Signal};
+use serde_json::{Value, json};
 
 use crate::bench::Bench;
+use crate::failure::Told;
+use crate::output;
 
 use self::container::{CreateArguments, ExecArguments, RunArguments, SandboxArguments};
 use self::image::{ImageCommand, Images, ListImagesArguments, PullArguments};
@@ -52,7 +56,8 @@ pub struct GlobalArguments {
     /// The configuration file; /etc/mainstay/config.toml, if it is there, when not given
     #[arg(long, global = true, env = CONFIG_VARIABLE, value_name = "FILE", help_heading = "Global options")]
     pub config: Option<PathBuf>,
-    /// Print JSON: one document, or one a line for what goes on
+    /// Print JSON: one document, or one a line for what goes on. On standard error too: {"error": {"kind", "message", "details"}}
+    /// for what failed, {"note": …} for the rest
     #[arg(long, global = true, help_heading = "Global options")]
     pub json: bool,
 }
@@ -115,6 +120,11 @@ pub enum Command {
     Explain(ExplainArguments),
     /// Compare what this machine has with what the daemon believes: leaks and ghosts by name; exit status 1 if any
     Audit(AuditArguments),
+    /// Print what the daemon counts, as it serves it to Prometheus
+    Metrics(MetricsArguments),
+    /// List, inspect and restart plugins
+    #[command(subcommand)]
+    Nri(NriCommand),
     /// Serve the admin socket until told to stop
     Daemon,
     /// Print or check a configuration
@@ -215,6 +225,9 @@ pub struct ListContainersArguments {
     /// Only the ids, whole
     #[arg(short, long)]
     pub quiet: bool,
+    /// Also what each has on the disk beside what it is made of, which counts its files
+    #[arg(short, long)]
+    pub size: bool,
 }
 
 /// Of `pods`.
@@ -323,7 +336,10 @@ pub struct EventsArguments {
 /// Of `explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArguments {
-    /// The pod or container; one that is gone by its whole id
+    /// Draw it into this file instead, as a timeline in SVG
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// The pod or container; one that is gone by its whole id, or by its name: then the newest that had it
     #[arg(value_name = "ID", value_parser = reference)]
     pub object: Reference,
 }
@@ -334,6 +350,33 @@ pub struct AuditArguments {
     /// Clean up what is found; exit status 0 when all of it could be
     #[arg(long)]
     pub repair: bool,
+}
+
+/// Of `metrics`.
+#[derive(Debug, Args)]
+pub struct MetricsArguments {
+    /// In the format of OpenMetrics
+    #[arg(long)]
+    pub openmetrics: bool,
+}
+
+/// A command on plugins.
+#[derive(Debug, Subcommand)]
+pub enum NriCommand {
+    /// List plugins in the order in which they are called
+    Plugins,
+    /// Show all that is known of plugins
+    Inspect(Plugins),
+    /// End the connection of plugins: those that the daemon has started are started again, others may come again
+    Restart(Plugins),
+}
+
+/// Plugins by name.
+#[derive(Debug, Args)]
+pub struct Plugins {
+    /// The plugins, with their index, as in 10-logger
+    #[arg(value_name = "PLUGIN", required = true)]
+    pub plugins: Vec<String>,
 }
 
 /// A command on the configuration.
@@ -361,13 +404,41 @@ impl Arguments {
     /// Reads the command line of this process; a wrong one ends it with a word about what would be right.
     pub fn read() -> Self {
         let line: Vec<_> = std::env::args_os().collect();
-        let mut arguments = Self::parse_from(&line);
+        let mut arguments = Self::try_parse_from(&line).unwrap_or_else(|error| refuse(&line, &error));
         match &mut arguments.command {
             Command::Run(run) => run.what.look_before_words(&line),
             Command::Create(create) => create.look_before_words(&line),
             _ => {}
         }
         arguments
+    }
+}
+
+/// Says what is wrong with the command line, or shows the help that was asked for, and ends.
+fn refuse(line: &[OsString], error: &clap::Error) -> ! {
+    let mut options = line.iter().take_while(|word| *word != "--");
+    if error.use_stderr() && options.any(|word| word == "--json") {
+        output::speak(Format::Json);
+        output::tell_failure(&WrongLine(error.to_string()));
+        std::process::exit(error.exit_code());
+    }
+    error.exit()
+}
+
+/// A command line that is wrong, as clap says it.
+struct WrongLine(String);
+
+impl Told for WrongLine {
+    fn kind(&self) -> String {
+        "usage".to_owned()
+    }
+
+    fn sentence(&self) -> String {
+        self.0.trim_start_matches("error: ").trim_end().to_owned()
+    }
+
+    fn details(&self) -> Value {
+        json!({})
     }
 }
 

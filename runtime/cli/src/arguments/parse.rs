@@ -8,8 +8,10 @@ use std::time::Duration;
 use mainstay_messages::Timestamp;
 use mainstay_messages::spec::{Access, Mount, Owners, Propagation, RLIMIT_NAMES, Rlimit};
 
+mod network;
 mod settings;
 
+pub use network::port_mapping;
 pub use settings::*;
 
 /// The most CPUs that `--cpus` takes; far above any machine, far below what overflows.

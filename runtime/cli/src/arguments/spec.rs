@@ -12,8 +12,8 @@ use mainstay_messages::spec::{
 use mainstay_messages::{ContainerSpec, ExecSpec, Name, SandboxSpec};
 
 use super::container::{
-    CreateArguments, ExecArguments, FileArguments, GroupsName, NetworkName, PidName, ProcessArguments,
-    ResourceArguments, SandboxArguments, SecurityArguments, SecurityOption,
+    CreateArguments, ExecArguments, FileArguments, GroupsName, PidName, ProcessArguments, ResourceArguments,
+    SandboxArguments, SecurityArguments, SecurityOption,
 };
 
 /// What specs need from the machine.
@@ -88,8 +88,8 @@ impl SandboxArguments {
         SandboxSpec {
             hostname: self.hostname.clone(),
             network: match self.network {
-                None | Some(NetworkName::Private) => Network::Private,
-                Some(NetworkName::Host) => Network::Host,
+                None => Network::Default,
+                Some(name) => name.kind(),
             },
             pid: match self.pid {
                 None | Some(PidName::Container) => PidMode::Container,
@@ -104,6 +104,9 @@ impl SandboxArguments {
                 hosts: self.add_host.clone(),
             },
             user_namespace: self.user_namespace(),
+            ports: self.publish.clone(),
+            ips: self.ip.clone(),
+            mac: self.mac,
             ..SandboxSpec::new(name)
         }
     }

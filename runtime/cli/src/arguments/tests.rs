@@ -147,9 +147,9 @@ fn run_makes_the_spec(#[case] line: &str, #[case] spec: ContainerSpec) {
 }
 
 #[rstest]
-#[case("cmd", Network::Private, PidMode::Container, None)]
+#[case("cmd", Network::Default, PidMode::Container, None)]
 #[case("--network host --pid host --hostname box cmd", Network::Host, PidMode::Host, Some("box"))]
-#[case("--network none --pid pod cmd", Network::Private, PidMode::Pod, None)]
+#[case("--network none --pid pod cmd", Network::None, PidMode::Pod, None)]
 fn run_makes_a_pod_of_its_own(
     #[case] line: &str,
     #[case] network: Network,

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use mainstay::{Config, ContainerId, IfRunning, Runtime, SandboxId, SandboxSpec, Shutdown, Subject, What};
 use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 use serde::Serialize;
 use tokio::io::unix::AsyncFd;
 
@@ -72,7 +73,16 @@ pub async fn run(options: &Lifecycle, format: Format) -> Outcome<()> {
 }
 
 async fn measure(options: &Lifecycle, directory: &Path, cgroup: String) -> Outcome<Report> {
-    let runtime = Runtime::start(Config::beside(directory, cgroup)).await?;
+    let mut config = Config::beside(directory, cgroup);
+    config.network.default = options.network.kind();
+    config.network.cni_conf_dir.clone_from(&options.cni_conf_dir);
+    config.network.cni_cache_dir = directory.join("cni");
+    if config.network.default.is_attached() {
+        // Bridge, rules and addresses are nobody's business on the machine. The threads of the runtime are begun from this one.
+        // SAFETY: a new network namespace leaves this thread's descriptors, memory and files as they are.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
+    }
+    let runtime = Runtime::start(config).await?;
     let outcome = measure_on(&runtime, options, directory).await;
     runtime.close(Shutdown::StopContainers).await?;
     outcome

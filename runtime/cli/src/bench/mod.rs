@@ -7,6 +7,7 @@ mod churn;
 mod floor;
 mod lifecycle;
 mod memory;
+mod pull;
 mod restart;
 mod series;
 
@@ -18,6 +19,8 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use mainstay::ContainerSpec;
 
+use crate::arguments::container::NetworkName;
+
 /// What is measured.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Bench {
@@ -27,9 +30,14 @@ pub enum Bench {
     Restart(Restart),
     /// Many pods are run and removed: what is there before and after, and what the durable writes cost.
     Churn(Churn),
+    /// An image from a registry on the loopback network, with what each stage takes alone beside it.
+    Pull(Pull),
     /// The floor alone: clone, mounts and exec in five new namespaces. Runs in a process of its own.
     #[command(hide = true)]
     Floor(Floor),
+    /// The registry of the pull benchmark. Runs in a process of its own.
+    #[command(hide = true)]
+    Registry(RegistryOptions),
 }
 
 /// Options of the life cycle benchmark.
@@ -44,6 +52,12 @@ pub struct Lifecycle {
     /// Pods that are kept running while memory is measured; 0 leaves it out.
     #[arg(long, default_value_t = 100)]
     pub memory_pods: u32,
+    /// The network of the pods. Other than none it is in a network namespace of this process's own.
+    #[arg(long, value_enum, default_value = "none")]
+    pub network: NetworkName,
+    /// Where the list of CNI plugins is.
+    #[arg(long, default_value = "/etc/cni/net.d")]
+    pub cni_conf_dir: PathBuf,
     /// Where the runtime keeps its files meanwhile.
     #[arg(long, default_value = "/var/tmp")]
     pub directory: PathBuf,
@@ -122,4 +136,5 @@ fn sleeper() -> Result<ContainerSpec, Box<dyn Error>> {
 
 pub use churn::run as run_churn;
 pub use lifecycle::run as run_lifecycle;
+pub use pull::{Pull, RegistryOptions, run as run_pull, run_registry};
 pub use restart::run as run_restart;

@@ -34,6 +34,7 @@ fn text(findings: &[Finding], now: Timestamp) -> String {
         ("WHAT", Align::Left),
         ("PID", Align::Right),
         ("FOR", Align::Left),
+        ("POD", Align::Left),
         ("WHERE", Align::Left),
         ("WHY", Align::Left),
         ("REPAIR", Align::Left),
@@ -49,6 +50,7 @@ fn text(findings: &[Finding], now: Timestamp) -> String {
             finding.kind.to_string(),
             finding.pid.map(|pid| pid.to_string()).unwrap_or_default(),
             finding.since.map(|since| span(now.nanos_since(since))).unwrap_or_default(),
+            finding.owner.sandbox.as_ref().map(|pod| pod.short().to_owned()).unwrap_or_default(),
             finding.place.clone(),
             finding.reason.clone(),
             repair,
@@ -86,9 +88,9 @@ mod tests {
         let failed = Finding { outcome, since: None, ..finding() };
         let shown = text(&[shim, failed], Timestamp(120_000_000_000));
         let expected = "\
-FOUND   WHAT            PID   FOR         WHERE           WHY                        REPAIR
-leak    shim             17   2 minutes   /run/m/p/aaaa   no record names pod aaaa   end and remove all of the pod
-leak    pod directory                     /run/m/p/aaaa   no record names pod aaaa   failed: the supervisor is not available: it is gone
+FOUND   WHAT            PID   FOR         POD    WHERE           WHY                        REPAIR
+leak    shim             17   2 minutes   aaaa   /run/m/p/aaaa   no record names pod aaaa   end and remove all of the pod
+leak    pod directory                     aaaa   /run/m/p/aaaa   no record names pod aaaa   failed: the supervisor is not available: it is gone
 ";
         assert_eq!(shown, expected);
         assert_eq!(text(&[], Timestamp(0)), "clean: nothing is left over, and nothing is missing\n");

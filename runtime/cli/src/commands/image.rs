@@ -15,7 +15,7 @@ use crate::arguments::Format;
 use crate::arguments::image::{ImageCommand, Images, ListImagesArguments, PullArguments};
 use crate::connection::Context;
 use crate::failure::{Failure, Result};
-use crate::output::{self, tell};
+use crate::output::{self, tell_failure};
 use crate::progress::{Progress, Shown};
 use crate::table::{Align, Table};
 use crate::tree;
@@ -169,7 +169,7 @@ pub(super) async fn remove(context: &Context, arguments: Images) -> Result<ExitC
                 output::print(&line).map_err(Failure::Output)?;
             }
             Err(error) => {
-                tell(error);
+                tell_failure(&error);
                 failed = true;
             }
         }

@@ -3,13 +3,17 @@
 use std::process::ExitCode;
 
 use futures::FutureExt;
-use mainstay_messages::admin::{Follow, Item, OutputStream, StreamRequest};
-use mainstay_messages::event::{Event, Subject};
+use mainstay_admin::Client;
+use mainstay_messages::Error;
+use mainstay_messages::admin::{Follow, Item, OutputStream, Reference, StreamRequest};
+use mainstay_messages::event::{Bearer, Event};
 use serde_json::json;
 
 use crate::arguments::{EventsArguments, ExplainArguments, Format};
 use crate::connection::Context;
 use crate::failure::{Failure, Result};
+use crate::life::svg::picture;
+use crate::life::{self, who};
 use crate::output::{Console, tell};
 use crate::table::{Align, Table, printable};
 use crate::view::{self, EventView};
@@ -18,6 +22,8 @@ use crate::words::offset_ms;
 /// Room for the numbers and for the objects of `events`, which cannot know how wide the next one is.
 const SEQ_WIDTH: usize = 6;
 const SUBJECT_WIDTH: usize = 22;
+/// Before a step of a saga.
+const STEP_INDENT: &str = "  ";
 
 /// `mainstay events`
 pub(super) async fn events(context: &Context, arguments: EventsArguments) -> Result<ExitCode> {
@@ -60,45 +66,80 @@ pub(super) async fn events(context: &Context, arguments: EventsArguments) -> Res
 
 /// `mainstay explain`
 pub(super) async fn explain(context: &Context, arguments: ExplainArguments) -> Result<ExitCode> {
-    let events = context.daemon().await?.explain(arguments.object).await?;
+    let name = arguments.object.0.clone();
+    let client = context.daemon().await?;
+    let events = match client.explain(arguments.object.clone()).await {
+        Err(not_found @ Error::NotFound { .. }) => {
+            client.explain(gone(&client, arguments.object, not_found).await?).await?
+        }
+        explained => explained?,
+    };
+    if let Some(file) = arguments.svg {
+        let picture = picture(&format!("The life of {name}"), &life::rows(&events));
+        let wrong = |error: std::io::Error| Failure::File {
+            path: file.clone(),
+            line: None,
+            reason: error.to_string(),
+        };
+        std::fs::write(&file, picture).map_err(wrong)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let views: Vec<_> = events.iter().map(EventView::from).collect();
-    super::print(context.format(), || life(&events), &views)
+    super::print(context.format(), || table(&events), &views)
+}
+
+/// What is gone and had this name: the newest container, or the newest pod when no container had it.
+async fn gone(client: &Client, name: Reference, not_found: Error) -> Result<Reference> {
+    // What cannot be a name was meant for an id.
+    let bearers = match client.who_had(name.clone()).await {
+        Err(Error::InvalidArgument { .. }) => Vec::new(),
+        bearers => bearers?,
+    };
+    let ids = namesakes(&bearers);
+    let Some((newest, others)) = ids.split_first() else { return Err(not_found.into()) };
+    if !others.is_empty() {
+        let (name, others) = (printable(&name.0), others.join(", "));
+        tell(format!("{name} is gone; the newest that had this name is {newest}, and before it {others}"));
+    }
+    Ok(Reference(newest.clone()))
+}
+
+/// The ids of the containers among them, or of the pods when there is no container, in their order.
+fn namesakes(bearers: &[Bearer]) -> Vec<String> {
+    let subjects = || bearers.iter().map(|bearer| &bearer.subject);
+    let containers: Vec<_> =
+        subjects().filter_map(|subject| Some(subject.container.as_ref()?.to_string())).collect();
+    if !containers.is_empty() {
+        return containers;
+    }
+    subjects().filter_map(|subject| Some(subject.sandbox.as_ref()?.to_string())).collect()
 }
 
 fn event_line(event: &Event) -> String {
     let what = printable(&event.what.to_string());
-    format!(
-        "{:>SEQ_WIDTH$}  {}  {:<SUBJECT_WIDTH$}  {what}\n",
-        event.seq.0,
-        event.at,
-        subject(&event.subject)
-    )
+    format!("{:>SEQ_WIDTH$}  {}  {:<SUBJECT_WIDTH$}  {what}\n", event.seq.0, event.at, who(&event.subject))
 }
 
-/// The object that an entry is about: the innermost one.
-fn subject(subject: &Subject) -> String {
-    match (&subject.exec, &subject.container, &subject.sandbox) {
-        (Some(exec), _, _) => format!("exec {}", exec.short()),
-        (None, Some(container), _) => format!("container {}", container.short()),
-        (None, None, Some(sandbox)) => format!("pod {}", sandbox.short()),
-        (None, None, None) => "-".to_owned(),
+/// A life as a table, with the time since its beginning and how long each thing lasted, in milliseconds.
+fn table(events: &[Event]) -> String {
+    let rows = life::rows(events);
+    let Some(first) = rows.first() else { return "nothing is known of it any more\n".to_owned() };
+    let columns =
+        [("+MS", Align::Right), ("TOOK", Align::Right), ("WHO", Align::Left), ("WHAT", Align::Left)];
+    let mut table = Table::new(columns);
+    for row in &rows {
+        let offset = offset_ms(row.start.nanos_since(first.start));
+        let took = row.took().map(|took| offset_ms(took).trim_start_matches('+').to_owned());
+        let indent = if row.is_step() { STEP_INDENT } else { "" };
+        let text = format!("{indent}{}", row.text);
+        table.row([offset, took.unwrap_or_default(), row.who.clone(), text]);
     }
-}
-
-/// A life as a table, with the time since its first entry in milliseconds.
-fn life(events: &[Event]) -> String {
-    let Some(first) = events.first() else { return "nothing is known of it any more\n".to_owned() };
-    let mut table = Table::new([("+MS", Align::Right), ("WHO", Align::Left), ("WHAT", Align::Left)]);
-    for event in events {
-        let offset = offset_ms(event.at.nanos_since(first.at));
-        table.row([offset, subject(&event.subject), event.what.to_string()]);
-    }
-    format!("since {}\n{table}", first.at)
+    format!("since {}\n{table}", first.start)
 }
 
 #[cfg(test)]
 mod tests {
-    use mainstay_messages::event::{Seq, What};
+    use mainstay_messages::event::{Seq, Subject, What};
     use mainstay_messages::{ContainerId, SandboxId, Timestamp};
 
     use super::*;
@@ -122,12 +163,12 @@ mod tests {
     fn a_life_has_offsets_from_its_beginning() {
         let expected = "\
 since 1970-01-01T00:00:01.000000000Z
-      +MS   WHO                      WHAT
-   +0.000   pod aaaaaaaaaaaa         pod recorded
-  +12.345   container bbbbbbbbbbbb   container started, pid 42
-+1500.000   container bbbbbbbbbbbb   container lost: \\u{1b}[2J
+      +MS       TOOK   WHO                      WHAT
+   +0.000              pod aaaaaaaaaaaa         pod recorded
+  +12.345   1487.654   container bbbbbbbbbbbb   container started, pid 42
++1500.000              container bbbbbbbbbbbb   container lost: \\u{1b}[2J
 ";
-        assert_eq!(life(&events()), expected);
+        assert_eq!(table(&events()), expected);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::arguments::spec::millis;
 use crate::arguments::{Containers, Format, KillArguments, RemoveArguments, StopArguments, UpdateArguments};
 use crate::connection::Context;
 use crate::failure::{Failure, Result};
-use crate::output::{self, tell};
+use crate::output::{self, tell_failure};
 use crate::view::{self, ExitView};
 
 /// Whether a command may take what runs.
@@ -126,7 +126,7 @@ where
 }
 
 fn all_of(outcomes: impl IntoIterator<Item = Result<(), Error>>) -> Result<ExitCode> {
-    let failed = outcomes.into_iter().filter_map(Result::err).map(tell).count();
+    let failed = outcomes.into_iter().filter_map(Result::err).map(|error| tell_failure(&error)).count();
     if failed == 0 { Ok(ExitCode::SUCCESS) } else { Err(Failure::Partly) }
 }
 

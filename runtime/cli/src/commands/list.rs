@@ -3,20 +3,41 @@
 use std::collections::HashMap;
 use std::process::ExitCode;
 
-use mainstay_messages::Timestamp;
+use futures::stream::{self, StreamExt};
+use mainstay_admin::Client;
+use mainstay_messages::admin::Reference;
 use mainstay_messages::process::{ExitStatus, OomVerdict};
 use mainstay_messages::record::{ContainerPhase, ContainerSnapshot, Paused, SandboxSnapshot};
+use mainstay_messages::supervisor::DiskUsage;
+use mainstay_messages::{ContainerId, Timestamp};
 
 use super::lifecycle::is_alive;
 use crate::arguments::{ListContainersArguments, ListPodsArguments};
 use crate::connection::Context;
 use crate::failure::Result;
 use crate::table::{Align, Table, shortened};
-use crate::view::{ContainerView, PodView};
-use crate::words::{age, span};
+use crate::view::{ContainerView, PodView, addresses};
+use crate::words::{age, bytes, span};
 
 /// Characters of a command that a table shows.
 const COMMAND_LENGTH_MAX: usize = 40;
+
+/// Containers whose files are counted at the same time.
+const SIZES_PARALLEL_MAX: usize = 8;
+/// What is said of each container.
+const CONTAINER_COLUMNS: [(&str, Align); 8] = [
+    ("CONTAINER ID", Align::Left),
+    ("NAME", Align::Left),
+    ("POD", Align::Left),
+    ("IMAGE", Align::Left),
+    ("COMMAND", Align::Left),
+    ("CREATED", Align::Left),
+    ("ADDRESS", Align::Left),
+    ("STATUS", Align::Left),
+];
+
+/// What containers have on the disk.
+type Sizes = HashMap<ContainerId, DiskUsage>;
 
 /// `mainstay ps`
 pub(super) async fn containers(context: &Context, arguments: &ListContainersArguments) -> Result<ExitCode> {
@@ -27,13 +48,35 @@ pub(super) async fn containers(context: &Context, arguments: &ListContainersArgu
     }
     // The newest first, as whoever looks has most likely just made it.
     containers.sort_by_key(|container| std::cmp::Reverse(container.record.created_at));
+    let sizes = if arguments.size { sizes(&client, &containers).await } else { Sizes::new() };
     let text = || {
         if arguments.quiet {
             return containers.iter().map(|container| format!("{}\n", container.record.id)).collect();
         }
-        containers_table(&containers, &pods, super::now())
+        match arguments.size {
+            true => containers_with_sizes(&containers, &pods, &sizes, super::now()),
+            false => containers_table(&containers, &pods, super::now()),
+        }
     };
-    super::print(context.format(), text, &containers.iter().map(ContainerView::from).collect::<Vec<_>>())
+    let views = containers.iter().map(|container| {
+        in_its_pod(container, &pods).with_disk_usage(sizes.get(&container.record.id).copied())
+    });
+    super::print(context.format(), text, &views.collect::<Vec<_>>())
+}
+
+fn in_its_pod<'a>(container: &'a ContainerSnapshot, pods: &[SandboxSnapshot]) -> ContainerView<'a> {
+    let pod = pods.iter().find(|pod| pod.record.id == container.record.sandbox);
+    ContainerView::from(container).in_pod(pod.and_then(|pod| pod.record.network.as_ref()))
+}
+
+/// What containers have on the disk. One that cannot be told, or is gone meanwhile, is not among them.
+async fn sizes(client: &Client, containers: &[ContainerSnapshot]) -> Sizes {
+    let ids = containers.iter().map(|container| container.record.id.clone());
+    let asked = stream::iter(ids).map(|id| async move {
+        let usage = client.disk_usage(Reference(id.to_string())).await;
+        Some((id, usage.ok()?))
+    });
+    asked.buffer_unordered(SIZES_PARALLEL_MAX).filter_map(async |size| size).collect().await
 }
 
 /// `mainstay pods`
@@ -51,29 +94,46 @@ pub(super) async fn pods(context: &Context, arguments: &ListPodsArguments) -> Re
 }
 
 fn containers_table(containers: &[ContainerSnapshot], pods: &[SandboxSnapshot], now: Timestamp) -> String {
-    let names: HashMap<_, _> = pods.iter().map(|pod| (&pod.record.id, pod.record.name().as_str())).collect();
-    let mut table = Table::new([
-        ("CONTAINER ID", Align::Left),
-        ("NAME", Align::Left),
-        ("POD", Align::Left),
-        ("IMAGE", Align::Left),
-        ("COMMAND", Align::Left),
-        ("CREATED", Align::Left),
-        ("STATUS", Align::Left),
-    ]);
+    let mut table = Table::new(CONTAINER_COLUMNS);
+    containers.iter().for_each(|container| table.row(cells(container, pods, now)));
+    table.to_string()
+}
+
+fn containers_with_sizes(
+    containers: &[ContainerSnapshot],
+    pods: &[SandboxSnapshot],
+    sizes: &Sizes,
+    now: Timestamp,
+) -> String {
+    let [id, name, pod, image, command, created, address, status] = CONTAINER_COLUMNS;
+    let mut table =
+        Table::new([id, name, pod, image, command, created, address, ("SIZE", Align::Right), status]);
     for container in containers {
-        let record = &container.record;
-        table.row([
-            record.id.short().to_owned(),
-            record.name().to_string(),
-            (*names.get(&record.sandbox).unwrap_or(&record.sandbox.short())).to_owned(),
-            record.spec.rootfs.stands_on().map_or("-", |image| image.short()).to_owned(),
-            shortened(&record.spec.process.command.join(" "), COMMAND_LENGTH_MAX),
-            age(record.created_at, now),
-            status(container, now),
-        ]);
+        let size = sizes.get(&container.record.id).map_or_else(|| "?".to_owned(), |usage| bytes(usage.bytes));
+        let [id, name, pod, image, command, created, address, status] = cells(container, pods, now);
+        table.row([id, name, pod, image, command, created, address, size, status]);
     }
     table.to_string()
+}
+
+fn cells(container: &ContainerSnapshot, pods: &[SandboxSnapshot], now: Timestamp) -> [String; 8] {
+    let record = &container.record;
+    let pod = pods.iter().find(|pod| pod.record.id == record.sandbox);
+    [
+        record.id.short().to_owned(),
+        record.name().to_string(),
+        pod.map_or_else(|| record.sandbox.short().to_owned(), |pod| pod.record.name().to_string()),
+        record.spec.rootfs.stands_on().map_or("-", |image| image.short()).to_owned(),
+        shortened(&record.spec.process.command.join(" "), COMMAND_LENGTH_MAX),
+        age(record.created_at, now),
+        or_dash(addresses(pod.and_then(|pod| pod.record.network.as_ref()))),
+        status(container, now),
+    ]
+}
+
+/// A list for a cell of a table.
+fn or_dash(list: Vec<String>) -> String {
+    if list.is_empty() { "-".to_owned() } else { list.join(", ") }
 }
 
 /// What a container does, in a few words.
@@ -108,6 +168,8 @@ fn pods_table(pods: &[SandboxSnapshot], containers: &[ContainerSnapshot], now: T
         ("STATUS", Align::Left),
         ("RUNNING", Align::Right),
         ("CREATED", Align::Left),
+        ("ADDRESS", Align::Left),
+        ("PORTS", Align::Left),
         ("REASON", Align::Left),
     ]);
     for pod in pods {
@@ -122,6 +184,8 @@ fn pods_table(pods: &[SandboxSnapshot], containers: &[ContainerSnapshot], now: T
             record.phase.to_string(),
             format!("{running}/{all}"),
             age(record.created_at, now),
+            or_dash(addresses(record.network.as_ref())),
+            or_dash(record.spec.ports.iter().map(ToString::to_string).collect()),
             record.reason.clone().unwrap_or_default(),
         ]);
     }
@@ -131,8 +195,9 @@ fn pods_table(pods: &[SandboxSnapshot], containers: &[ContainerSnapshot], now: T
 #[cfg(test)]
 mod tests {
     use mainstay_messages::image::ImageId;
+    use mainstay_messages::network::{NetworkDns, PodAddress, PodNetwork};
     use mainstay_messages::record::{ContainerRecord, SandboxRecord};
-    use mainstay_messages::spec::{LayeredRoot, Rootfs};
+    use mainstay_messages::spec::{LayeredRoot, PortMapping, Protocol, Rootfs};
     use mainstay_messages::{ContainerId, ContainerSpec, Exit, SandboxId, SandboxSpec};
 
     use super::*;
@@ -148,8 +213,20 @@ mod tests {
     }
 
     fn pod() -> SandboxSnapshot {
-        let spec = SandboxSpec::new("web".parse().expect("a name"));
-        let record = SandboxRecord::intent(SandboxId::from_random([0xee; 16]), spec, Timestamp(0));
+        let mut spec = SandboxSpec::new("web".parse().expect("a name"));
+        spec.ports =
+            vec![PortMapping { protocol: Protocol::Tcp, host_ip: None, host_port: 8080, pod_port: 80 }];
+        let mut record = SandboxRecord::intent(SandboxId::from_random([0xee; 16]), spec, Timestamp(0));
+        let ip = "10.89.0.2".parse().expect("an address");
+        record.network = Some(PodNetwork {
+            name: "builtin".into(),
+            namespace: "/run/netns/web".into(),
+            link: "eth0".into(),
+            ips: vec![PodAddress { ip, prefix: 16, gateway: None }],
+            mac: None,
+            mtu: None,
+            dns: NetworkDns::default(),
+        });
         SandboxSnapshot { record, activity: None }
     }
 
@@ -168,7 +245,8 @@ mod tests {
                 record.phase = ContainerPhase::Exited;
                 record.exit = Some(oom);
                 let image = ImageId(format!("sha256:{}", "ab".repeat(32)));
-                record.spec.rootfs = Rootfs::Layers(LayeredRoot { image, layers: vec!["/l".into()] });
+                record.spec.rootfs =
+                    Rootfs::Layers(LayeredRoot { image, layers: vec!["/l".into()], volumes: Vec::new() });
             }),
             container(0x33, "waits", |record| record.phase = ContainerPhase::Created),
         ]
@@ -178,10 +256,24 @@ mod tests {
     fn containers_as_people_see_them() {
         let shown = containers_table(&containers(), &[pod()], Timestamp(5 * MINUTE_NS));
         let expected = "\
-CONTAINER ID   NAME    POD   IMAGE          COMMAND         CREATED         STATUS
-111111111111   runs    web   -              sh -c sleep 1   5 minutes ago   running for 4 minutes
-222222222222   died    web   abababababab   sh -c sleep 1   5 minutes ago   exited (137, out of memory) 1 minute ago
-333333333333   waits   web   -              sh -c sleep 1   5 minutes ago   created
+CONTAINER ID   NAME    POD   IMAGE          COMMAND         CREATED         ADDRESS     STATUS
+111111111111   runs    web   -              sh -c sleep 1   5 minutes ago   10.89.0.2   running for 4 minutes
+222222222222   died    web   abababababab   sh -c sleep 1   5 minutes ago   10.89.0.2   exited (137, out of memory) 1 minute ago
+333333333333   waits   web   -              sh -c sleep 1   5 minutes ago   10.89.0.2   created
+";
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn sizes_stand_before_what_containers_do() {
+        let all = containers();
+        let usage = DiskUsage { bytes: 3 << 20, inodes: 7 };
+        let sizes = Sizes::from([(all[0].record.id.clone(), usage)]);
+        let shown = containers_with_sizes(&all[..2], &[pod()], &sizes, Timestamp(5 * MINUTE_NS));
+        let expected = "\
+CONTAINER ID   NAME   POD   IMAGE          COMMAND         CREATED          SIZE   STATUS
+111111111111   runs   web   -              sh -c sleep 1   5 minutes ago   3 MiB   running for 4 minutes
+222222222222   died   web   abababababab   sh -c sleep 1   5 minutes ago       ?   exited (137, out of memory) 1 minute ago
 ";
         assert_eq!(shown, expected);
     }
@@ -190,8 +282,8 @@ CONTAINER ID   NAME    POD   IMAGE          COMMAND         CREATED         STAT
     fn pods_as_people_see_them() {
         let shown = pods_table(&[pod()], &containers(), Timestamp(2 * MINUTE_NS));
         let expected = "\
-POD ID         NAME   STATUS     RUNNING   CREATED         REASON
-eeeeeeeeeeee   web    starting       1/3   2 minutes ago
+POD ID         NAME   STATUS     RUNNING   CREATED         ADDRESS     PORTS         REASON
+eeeeeeeeeeee   web    starting       1/3   2 minutes ago   10.89.0.2   8080:80/tcp
 ";
         assert_eq!(shown, expected);
     }

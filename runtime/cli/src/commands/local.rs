@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::arguments::{Arguments, ConfigCommand};
 use crate::bench::{self, Bench};
 use crate::connection::Context;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, Told};
 use crate::output;
 use crate::view::VersionView;
 
@@ -50,6 +50,12 @@ pub(super) async fn bench(context: &Context, command: &Bench) -> Result<ExitCode
             bench::run_churn(options, context.format()).await.map_err(Failure::Bench)?;
             Ok(ExitCode::SUCCESS)
         }
+        Bench::Pull(options) => {
+            Failure::unless_root("bench pull", "it gives the files of layers their owners")?;
+            bench::run_pull(options, context.format()).await.map_err(Failure::Bench)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Bench::Registry(options) => Ok(bench::run_registry(options)),
         Bench::Floor(options) => Ok(bench::run_floor(options)),
     }
 }

@@ -9,6 +9,8 @@ mod lifecycle;
 mod list;
 mod local;
 mod logs;
+mod metrics;
+mod nri;
 mod pod;
 mod process;
 mod run;
@@ -52,6 +54,8 @@ pub async fn run(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Events(arguments) => journal::events(context, arguments).await,
         Command::Explain(arguments) => journal::explain(context, arguments).await,
         Command::Audit(arguments) => audit::audit(context, &arguments).await,
+        Command::Metrics(arguments) => metrics::metrics(context, &arguments).await,
+        Command::Nri(command) => nri::run(context, command).await,
         Command::Daemon => local::daemon(context).await,
         Command::Bench(command) => local::bench(context, &command).await,
         Command::Config(command) => local::config(context, command),

@@ -20,7 +20,7 @@ use crate::arguments::spec::Surroundings;
 use crate::connection::{Context, absolute};
 use crate::failure::{Failure, Result, exit_code};
 use crate::foreground::{self, Ending, Plan, Screen, Start};
-use crate::output::tell;
+use crate::output::{tell, tell_failure};
 use crate::signals::{Ownership, Signals};
 use crate::terminal::{self, DetachKeys, WINDOW_DEFAULT};
 
@@ -122,7 +122,7 @@ pub(super) fn conclude(ending: Ending) -> Result<ExitCode> {
             Ok(exit_code(exit.code()))
         }
         Ending::NotStarted(error @ Error::StartFailed { .. }) => {
-            tell(error);
+            tell_failure(&error);
             Ok(exit_code(EXIT_CODE_START_ERROR))
         }
         Ending::NotStarted(error) => Err(error.into()),

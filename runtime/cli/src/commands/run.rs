@@ -20,14 +20,14 @@ use serde_json::json;
 
 use super::image::provide;
 use super::process::{conclude, environment, read_text, terminal_for};
-use crate::arguments::container::{CreateArguments, RunArguments};
+use crate::arguments::container::{CreateArguments, NetworkName, RunArguments};
 use crate::arguments::spec::Surroundings;
 use crate::connection::{Context, absolute};
 use crate::embedded::Embedded;
 use crate::failure::{Failure, Result};
 use crate::foreground::{self, Ending, Plan, Screen, Start};
 use crate::naming::{made_up_name, random_hex};
-use crate::output::tell;
+use crate::output::tell_failure;
 use crate::signals::{Ownership, Signals};
 use crate::terminal::{self, DetachKeys, WINDOW_DEFAULT};
 
@@ -88,7 +88,7 @@ pub(super) async fn run(context: &Context, arguments: &RunArguments) -> Result<E
     if afterwards == Afterwards::Remove
         && let Err(error) = remove(&client, &made).await
     {
-        tell(error);
+        tell_failure(&error);
     }
     conclude(ending?)
 }
@@ -112,7 +112,17 @@ async fn inside(
     wanted: &Wanted<'_>,
     signals: &mut Signals,
 ) -> Result<ExitCode> {
-    let needs_daemon = [("--detach", arguments.detach), ("--pod", arguments.what.pod.is_some())];
+    // A bridge with its addresses is one runtime's, and stays for as long as it has pods.
+    let sandbox = &arguments.what.sandbox;
+    let needs_daemon = [
+        ("--detach", arguments.detach),
+        ("--pod", arguments.what.pod.is_some()),
+        ("--network builtin", sandbox.network == Some(NetworkName::Builtin)),
+        ("--network cni", sandbox.network == Some(NetworkName::Cni)),
+        ("--publish", !sandbox.publish.is_empty()),
+        ("--ip", !sandbox.ip.is_empty()),
+        ("--mac", sandbox.mac.is_some()),
+    ];
     if let Some((what, _)) = needs_daemon.into_iter().find(|(_, given)| *given) {
         return Err(Failure::NeedsDaemon { what, socket: context.socket()? });
     }
@@ -126,7 +136,7 @@ async fn inside(
     .await;
     // Signals are still taken, so that nothing stops the tidying up.
     if let Err(failure) = embedded.close().await {
-        tell(failure.sentence());
+        tell_failure(&failure);
     }
     conclude(ending?)
 }
@@ -244,14 +254,14 @@ async fn make_named(
             if let Some(pod) = own_pod
                 && let Err(error) = client.remove_sandbox(pod).await
             {
-                tell(error);
+                tell_failure(&error);
             }
             return Err(failure);
         }
     };
     if let Err(interrupted) = signals.check() {
         if let Err(error) = remove(client, &made).await {
-            tell(error);
+            tell_failure(&error);
         }
         return Err(interrupted);
     }

@@ -43,6 +43,25 @@ fn says_it_in_a_sentence(#[case] arguments: &[&str], #[case] status: i32, #[case
     assert!(output.stdout.is_empty());
 }
 
+/// A program that had asked for JSON was told in a sentence what had failed, and took it to pieces.
+#[rstest]
+#[case(&["--socket", "/nonexistent/s", "ps"], 1, "unavailable", "is the daemon running?")]
+#[case(&["--socket", "/nonexistent/s", "run", "-d", "--", "true"], 125, "needs_daemon", "--detach needs a daemon")]
+#[case(&["--config", "/nonexistent/c", "ps"], 1, "configuration", "/nonexistent/c: cannot be read: No such file")]
+#[case(&["run", "--embedded", "--memory", "1k", "--", "true"], 125, "invalid_argument", "memory: 1024 bytes is not")]
+#[case(&["run", "--embedded", "--env-file", "/nonexistent/e", "--", "true"], 125, "file", "/nonexistent/e: No such")]
+#[case(&["frobnicate"], 2, "usage", "frobnicate")]
+fn says_it_in_json(#[case] arguments: &[&str], #[case] status: i32, #[case] kind: &str, #[case] part: &str) {
+    let output = alone(&[&["--json"], arguments].concat()).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(status));
+    let said: serde_json::Value = serde_json::from_slice(&output.stderr).expect("one document");
+    let error = &said["error"];
+    assert_eq!(error["kind"], kind, "{said}");
+    assert!(error["message"].as_str().is_some_and(|message| message.contains(part)), "{said}");
+    assert!(error["details"].is_object(), "{said}");
+    assert!(output.stdout.is_empty());
+}
+
 #[rstest]
 #[case(&["run", "--embedded", "--", "true"], 125)]
 #[case(&["daemon"], 1)]
@@ -77,6 +96,11 @@ fn each_object_fails_for_itself() {
     let output = run(&daemon, &["--json", "rm", "nobody"], b"");
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(json, serde_json::json!([{ "id": "nobody", "error": "no pod or container \"nobody\"" }]));
+    let said: serde_json::Value = serde_json::from_slice(&output.stderr).expect("JSON");
+    let details = serde_json::json!({ "kind": "either", "id": "nobody", "nearest": null });
+    let message = "no pod or container \"nobody\"";
+    let expected = serde_json::json!({ "kind": "not_found", "message": message, "details": details });
+    assert_eq!(said, serde_json::json!({ "error": expected }));
 }
 
 #[test]

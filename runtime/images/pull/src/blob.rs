@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mainstay_images::{BlobClaim, Hold, Observer};
 use mainstay_oci_image::{Descriptor, Event, Part, Step};
-use mainstay_registry::{Repository, Resume};
+use mainstay_registry::Repository;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use crate::Shared;
@@ -57,7 +57,7 @@ pub(crate) async fn fetch(
                 let _ = blocking(move || running.wait()).await?;
             }
             BlobClaim::Write(writer) => {
-                let resume = Resume { offset: writer.offset(), hasher: writer.hasher() };
+                let there = writer.offset();
                 let slot = match slot {
                     Some(slot) => slot,
                     None => free(shared, waits).await,
@@ -65,7 +65,7 @@ pub(crate) async fn fetch(
                 let room = Room { _passage: passage, _slot: slot };
                 let (mut sink, thread) = writer::start(writer, observer.clone(), room);
                 stage.send_replace(Stage::Comes);
-                let fetched = repository.blob(descriptor, Some(resume), &mut sink).await;
+                let fetched = repository.blob(descriptor, there, &mut sink).await;
                 match fetched {
                     Ok(()) => {
                         sink.commit().await;

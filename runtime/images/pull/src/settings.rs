@@ -14,8 +14,10 @@ pub const QUESTIONS_MAX: usize = 256;
 pub const WORKERS: usize = 2;
 /// Threads for what blocks: writing, hashing, unpacking, records.
 pub const BLOCKING_THREADS_MAX: usize = 128;
-/// Pieces of a blob that wait to be written. A registry that is faster than the disk waits.
-pub const PIECES_MAX: usize = 16;
+/// Bytes of one blob that wait to be written. A registry that is faster than the disk waits.
+pub const BYTES_AHEAD_MAX: usize = 2 << 20;
+/// Pieces of one blob that wait to be written, however small they are.
+pub const PIECES_AHEAD_MAX: usize = 256;
 
 /// Settings of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mainstay_oci_image::{Descriptor, Hasher, Part, Step};
+use mainstay_oci_image::{Algorithm, Descriptor, Digest, Hasher, Part, Step};
 use reqwest::header::{CONTENT_ENCODING, CONTENT_RANGE, HeaderMap, HeaderValue, RANGE};
 use reqwest::{Method, Response, StatusCode, Url};
 use tokio::time::Instant;
@@ -29,13 +29,17 @@ use crate::repository::{Capability, Repository};
 use crate::rounds::{Brought, Rounds};
 use crate::transport::innermost;
 
-/// Where the bytes of a blob go. They come in order, each once.
+/// Where the bytes of a blob go. They come in order, each once. It computes their digest, as it has them all: bytes that
+/// were there before as well, and beside the transfer, which never waits for a hash.
 pub trait Sink: Send {
     /// Takes the next bytes. The transfer waits for it: this is the back-pressure.
     fn write(&mut self, bytes: Bytes) -> impl Future<Output = io::Result<()>> + Send;
 
     /// Drops everything that was taken, what was there before included: it was wrong.
     fn restart(&mut self) -> impl Future<Output = io::Result<()>> + Send;
+
+    /// The digest of everything that is there.
+    fn digest(&mut self, algorithm: Algorithm) -> impl Future<Output = io::Result<Digest>> + Send;
 }
 
 impl Sink for Vec<u8> {
@@ -48,15 +52,12 @@ impl Sink for Vec<u8> {
         self.clear();
         Ok(())
     }
-}
 
-/// What of a blob is there already: its first bytes, and a hasher that has seen them.
-#[derive(Clone, Debug)]
-pub struct Resume {
-    /// How many.
-    pub offset: u64,
-    /// It has seen them, with the algorithm of the blob's digest.
-    pub hasher: Hasher,
+    async fn digest(&mut self, algorithm: Algorithm) -> io::Result<Digest> {
+        let mut hasher = Hasher::new(algorithm);
+        hasher.update(self);
+        Ok(hasher.finish())
+    }
 }
 
 /// The state of one transfer over all its tries.
@@ -64,7 +65,6 @@ struct Transfer<'a> {
     descriptor: &'a Descriptor,
     part: Part,
     offset: u64,
-    hasher: Hasher,
     /// Who gave what is there: none yet, one host, or several.
     source: Source,
 }
@@ -77,14 +77,14 @@ enum Source {
 }
 
 impl Repository {
-    /// Fetches a blob into a sink, and verifies its digest and size. `resume` says what is there already.
+    /// Fetches a blob into a sink, and verifies its digest and size. The sink has its first `there` bytes already.
     ///
     /// When it fails, what the sink has taken are the blob's first bytes as far as anybody can tell: they may be kept
     /// and given to the next try. After [`Problem::WrongDigest`] the sink has been restarted.
     pub async fn blob(
         &self,
         descriptor: &Descriptor,
-        resume: Option<Resume>,
+        there: u64,
         sink: &mut impl Sink,
     ) -> Result<(), RegistryError> {
         let part = Part::Blob(descriptor.digest.clone());
@@ -96,11 +96,8 @@ impl Repository {
                 self.shared.slots.acquire().await.expect("slots are never taken away")
             }
         };
-        let fresh = || Resume { offset: 0, hasher: Hasher::new(descriptor.digest.algorithm()) };
-        let there = resume.filter(|resume| resume.offset > 0);
-        let source = if there.is_some() { Source::Several } else { Source::Nobody };
-        let Resume { offset, hasher } = there.unwrap_or_else(fresh);
-        let mut transfer = Transfer { descriptor, part: part.clone(), offset, hasher, source };
+        let source = if there > 0 { Source::Several } else { Source::Nobody };
+        let mut transfer = Transfer { descriptor, part: part.clone(), offset: there, source };
         if transfer.offset > descriptor.size {
             self.restart(&mut transfer, sink).await?;
         }
@@ -127,7 +124,7 @@ impl Repository {
             return Err(RegistryError::new(request, Problem::TooLong { max }));
         }
         let mut bytes = Vec::new();
-        self.blob(descriptor, None, &mut bytes).await?;
+        self.blob(descriptor, 0, &mut bytes).await?;
         Ok(bytes)
     }
 
@@ -159,7 +156,6 @@ impl Repository {
 
     async fn restart(&self, transfer: &mut Transfer<'_>, sink: &mut impl Sink) -> Result<(), RegistryError> {
         transfer.offset = 0;
-        transfer.hasher = Hasher::new(transfer.descriptor.digest.algorithm());
         transfer.source = Source::Nobody;
         let failed = |error| RegistryError::new(self.blob_request(transfer.descriptor), Problem::Sink(error));
         sink.restart().await.map_err(failed)
@@ -174,7 +170,7 @@ impl Repository {
         sink: &mut impl Sink,
     ) -> Result<(), RegistryError> {
         if transfer.offset >= transfer.descriptor.size {
-            return transfer.verify(self.blob_request(transfer.descriptor));
+            return transfer.verify(self.blob_request(transfer.descriptor), sink).await;
         }
         let headers = match transfer.offset {
             0 => HeaderMap::new(),
@@ -231,7 +227,7 @@ impl Repository {
             _ => Source::Several,
         };
         self.copy(response, skip, transfer, sink).await.map_err(failed)?;
-        transfer.verify(request)
+        transfer.verify(request, sink).await
     }
 
     async fn copy(
@@ -276,7 +272,6 @@ impl Repository {
             if bytes > size - transfer.offset {
                 return Err(Problem::WrongSize { expected: size, got: transfer.offset + bytes });
             }
-            transfer.hasher.update(&chunk);
             sink.write(chunk).await.map_err(Problem::Sink)?;
             transfer.offset += bytes;
             self.say(&transfer.part, Step::Received { bytes });
@@ -345,17 +340,19 @@ impl Repository {
 const URLS_MAX: usize = 4;
 
 impl Transfer<'_> {
-    fn verify(&self, request: Request) -> Result<(), RegistryError> {
+    async fn verify(&self, request: Request, sink: &mut impl Sink) -> Result<(), RegistryError> {
         let expected = &self.descriptor.digest;
         if self.offset != self.descriptor.size {
             let problem = Problem::WrongSize { expected: self.descriptor.size, got: self.offset };
             return Err(RegistryError::new(request, problem));
         }
-        let got = self.hasher.clone().finish();
-        if got == *expected {
-            return Ok(());
+        match sink.digest(expected.algorithm()).await {
+            Ok(got) if got == *expected => Ok(()),
+            Ok(got) => {
+                Err(RegistryError::new(request, Problem::WrongDigest { expected: expected.clone(), got }))
+            }
+            Err(error) => Err(RegistryError::new(request, Problem::Sink(error))),
         }
-        Err(RegistryError::new(request, Problem::WrongDigest { expected: expected.clone(), got }))
     }
 }
 

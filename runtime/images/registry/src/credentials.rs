@@ -3,7 +3,7 @@
 //! A caller may bring its own; else Docker's `config.json` is asked, each time anew, so that a login counts at once.
 //! Credentials are for one host. No error, log line or debug output shows them.
 
-mod docker_config;
+pub(crate) mod docker_config;
 mod helper;
 
 use std::fmt;

@@ -6,17 +6,16 @@
 //! and on another port than 443, over HTTP where it does not speak TLS.
 
 mod docker_certs;
-mod file;
+pub(crate) mod file;
 
+use std::io::Read;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use thiserror::Error;
 
 use crate::settings::Settings;
-
-pub use file::HOSTS_LENGTH_MAX;
 
 /// Docker's registry, by the name that images have.
 const HUB: &str = "docker.io";
@@ -95,10 +94,12 @@ pub enum HostsError {
         source: std::io::Error,
     },
     /// The file is longer than is read.
-    #[error("{} has more than {HOSTS_LENGTH_MAX} bytes", path.display())]
+    #[error("{} has more than {max} bytes", path.display())]
     TooLong {
         /// The file.
         path: PathBuf,
+        /// The limit.
+        max: u64,
     },
     /// The file is not TOML, or has a field of another kind.
     #[error("{} cannot be understood: {reason}", path.display())]
@@ -144,6 +145,18 @@ pub(crate) async fn find(settings: &Settings, host: &str) -> Result<Vec<Endpoint
     // The task is not cancelled, and does not panic.
     let found = task.await.expect("reading files does not panic")?;
     Ok(found.unwrap_or_else(|| vec![direct(host, &settings.plain_http)]))
+}
+
+/// A file that is no longer than `max` bytes.
+pub(crate) fn read_file(path: &Path, max: u64) -> Result<Vec<u8>, HostsError> {
+    let failed = |source| HostsError::Read { path: path.to_owned(), source };
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(failed)?;
+    file.take(max + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > max {
+        return Err(HostsError::TooLong { path: path.to_owned(), max });
+    }
+    Ok(bytes)
 }
 
 fn read(dirs: &[PathBuf], host: &str) -> Result<Option<Vec<Endpoint>>, HostsError> {

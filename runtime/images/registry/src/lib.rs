@@ -33,6 +33,9 @@ mod body;
 pub mod challenge;
 pub mod credentials;
 pub mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod host;
 mod hosts;
 pub mod liveness;
@@ -49,7 +52,7 @@ use mainstay_oci_image::{Event, Reference};
 use rustls::RootCertStore;
 use tokio::sync::{OnceCell, Semaphore};
 
-pub use crate::blob::{Resume, Sink};
+pub use crate::blob::Sink;
 pub use crate::credentials::{Credentials, Secret};
 pub use crate::error::{Problem, RegistryError};
 pub use crate::hosts::HostsError;

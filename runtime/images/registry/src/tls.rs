@@ -9,7 +9,11 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use crate::hosts::{ClientCertificate, HostsError, Tls, Verify};
+use crate::hosts::{ClientCertificate, HostsError, Tls, Verify, read_file};
+
+/// The longest file of certificates or of a key that is read, in bytes; all authorities that a system trusts are a
+/// quarter of a MiB.
+pub const CERTIFICATES_LENGTH_MAX: u64 = 8 << 20;
 
 /// The certificates of the system and of the settings.
 pub(crate) fn system_roots(ca_files: &[PathBuf]) -> Result<RootCertStore, HostsError> {
@@ -65,24 +69,22 @@ fn identity(
     client: &ClientCertificate,
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), HostsError> {
     let path = client.key.as_ref().unwrap_or(&client.certificate);
-    let key = PrivateKeyDer::from_pem_slice(&read(path)?).map_err(|_| HostsError::Certificate {
-        path: path.clone(),
-        reason: "there should be a private key in PEM in it".to_owned(),
+    let key = PrivateKeyDer::from_pem_slice(&read_file(path, CERTIFICATES_LENGTH_MAX)?).map_err(|_| {
+        HostsError::Certificate {
+            path: path.clone(),
+            reason: "there should be a private key in PEM in it".to_owned(),
+        }
     })?;
     Ok((certificates(&client.certificate)?, key))
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, HostsError> {
-    let text = read(path)?;
+    let text = read_file(path, CERTIFICATES_LENGTH_MAX)?;
     let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     parsed.ok().filter(|certificates| !certificates.is_empty()).ok_or_else(|| HostsError::Certificate {
         path: path.to_owned(),
         reason: "there should be certificates in PEM in it".to_owned(),
     })
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, HostsError> {
-    std::fs::read(path).map_err(|source| HostsError::Read { path: path.to_owned(), source })
 }
 
 /// Takes any certificate, as `skip_verify` asks for; that the other side has its key is checked all the same.
@@ -125,5 +127,18 @@ impl ServerCertVerifier for AnyCertificate {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file without an end, such as a device, was read for ever.
+    #[test]
+    fn a_file_that_is_too_long_is_refused_by_its_name() {
+        let tls = Tls { ca: vec!["/dev/zero".into()], ..Tls::default() };
+        let error = client_config(&RootCertStore::empty(), &tls).expect_err("it has no end");
+        assert_eq!(error.to_string(), format!("/dev/zero has more than {CERTIFICATES_LENGTH_MAX} bytes"));
     }
 }

@@ -8,13 +8,14 @@ mod world;
 
 use std::time::Duration;
 
-use mainstay_oci_image::{Algorithm, Descriptor, Hasher, Step};
+use mainstay_images_testing::wait::until;
+use mainstay_oci_image::{Algorithm, Descriptor, Digest, Step};
 use mainstay_registry::liveness::Pace;
-use mainstay_registry::{Problem, RegistryError, Resume, Settings};
+use mainstay_registry::{Problem, RegistryError, Settings};
 use rstest::rstest;
 use world::content::Content;
 use world::stub::{Ending, Reply, Request, Stub};
-use world::{Events, finish, open, settings, until};
+use world::{Events, finish, open, settings};
 
 const LENGTH: usize = 1_000_000;
 
@@ -40,7 +41,7 @@ async fn fetch(
 ) -> (Result<(), RegistryError>, Vec<u8>, Events) {
     let (repository, events) = open(settings, &stub.name("a/b"), None).await;
     let mut sink = Vec::new();
-    let result = finish("the transfer", repository.blob(descriptor, None, &mut sink)).await;
+    let result = finish("the transfer", repository.blob(descriptor, 0, &mut sink)).await;
     (result, sink, events)
 }
 
@@ -210,24 +211,18 @@ async fn wrong_bytes_are_taken_back_and_not_asked_for_again() {
     assert_eq!(stub.count("GET", "/blobs/"), 1);
 }
 
-fn resume(bytes: &[u8]) -> Resume {
-    let mut hasher = Hasher::new(Algorithm::Sha256);
-    hasher.update(bytes);
-    Resume { offset: bytes.len() as u64, hasher }
-}
-
 #[tokio::test]
 async fn what_is_there_already_is_not_fetched() {
     let (stub, descriptor, bytes) = stub(|_, reply| reply).await;
     let (repository, events) = open(settings(), &stub.name("a"), None).await;
     let mut sink = bytes[..400_000].to_vec();
-    let there = resume(&sink);
-    finish("the rest", repository.blob(&descriptor, Some(there), &mut sink)).await.expect("the rest");
+    let there = sink.len() as u64;
+    finish("the rest", repository.blob(&descriptor, there, &mut sink)).await.expect("the rest");
     assert!(sink == bytes);
     assert_eq!(events.bytes(), 600_000);
     assert_eq!(ranges(&stub), [Some("bytes=400000-".to_owned())]);
-    let there = resume(&sink);
-    finish("nothing", repository.blob(&descriptor, Some(there), &mut sink)).await.expect("all is there");
+    let there = sink.len() as u64;
+    finish("nothing", repository.blob(&descriptor, there, &mut sink)).await.expect("all is there");
     assert_eq!(stub.count("GET", "/blobs/"), 1, "all of it needs nobody");
 }
 
@@ -240,8 +235,8 @@ async fn what_was_wrong_before_is_fetched_anew(#[case] length: usize) {
     let (stub, descriptor, bytes) = stub(|_, reply| reply).await;
     let (repository, _) = open(settings(), &stub.name("a"), None).await;
     let mut sink = Content::bytes(length, 3);
-    let there = resume(&sink);
-    finish("all of it", repository.blob(&descriptor, Some(there), &mut sink)).await.expect("all of it");
+    let there = sink.len() as u64;
+    finish("all of it", repository.blob(&descriptor, there, &mut sink)).await.expect("all of it");
     assert!(sink == bytes);
 }
 
@@ -307,7 +302,7 @@ async fn an_answer_that_never_comes_is_given_up() {
         ..world::settings()
     };
     let (repository, _) = open(timeouts, &name, None).await;
-    let result = finish("an answer", repository.blob(&descriptor, None, &mut Vec::new())).await;
+    let result = finish("an answer", repository.blob(&descriptor, 0, &mut Vec::new())).await;
     let error = result.expect_err("nobody answers");
     assert!(matches!(*error.problem, Problem::TimedOut { .. }), "{error}");
 }
@@ -319,7 +314,7 @@ async fn a_transfer_that_is_dropped_closes_its_connection() {
     let (repository, events) = open(Settings { downloads_max: 1, ..settings() }, &stub.name("a"), None).await;
     let mut sink = Vec::new();
     {
-        let transfer = repository.blob(&descriptor, None, &mut sink);
+        let transfer = repository.blob(&descriptor, 0, &mut sink);
         let half = until("the first bytes", || events.bytes() == 100_000);
         tokio::select! {
             result = transfer => panic!("it stalls: {result:?}"),
@@ -372,10 +367,7 @@ async fn who_finds_no_room_says_so_and_waits() {
     let (repository, events) = open(Settings { downloads_max: 1, ..settings() }, &stub.name("a"), None).await;
     let (mut one, mut two) = (Vec::new(), Vec::new());
     let both = async {
-        tokio::join!(
-            repository.blob(&descriptor, None, &mut one),
-            repository.blob(&descriptor, None, &mut two)
-        )
+        tokio::join!(repository.blob(&descriptor, 0, &mut one), repository.blob(&descriptor, 0, &mut two))
     };
     let (first, second) = finish("both", both).await;
     first.and(second).expect("both");
@@ -392,14 +384,17 @@ impl mainstay_registry::Sink for Full {
     async fn restart(&mut self) -> std::io::Result<()> {
         Ok(())
     }
+
+    async fn digest(&mut self, _: Algorithm) -> std::io::Result<Digest> {
+        unreachable!("it never has everything");
+    }
 }
 
 #[tokio::test]
 async fn a_sink_that_fails_ends_it_at_once() {
     let (stub, descriptor, _) = stub(|_, reply| reply).await;
     let (repository, _) = open(settings(), &stub.name("a"), None).await;
-    let error =
-        finish("the transfer", repository.blob(&descriptor, None, &mut Full)).await.expect_err("full");
+    let error = finish("the transfer", repository.blob(&descriptor, 0, &mut Full)).await.expect_err("full");
     assert!(matches!(*error.problem, Problem::Sink(_)));
     let source = std::error::Error::source(&error).expect("a source").to_string();
     assert!(source.contains("No space left"), "{source}");

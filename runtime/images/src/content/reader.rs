@@ -9,8 +9,8 @@ use mainstay_oci_image::Descriptor;
 
 use crate::activity::{End, Work};
 
-/// Reads one blob from its beginning. While it is being fetched, a read waits for bytes, and the end is told only when the
-/// blob was verified and recorded.
+/// Reads one blob from its beginning. While it is being fetched, a read waits for bytes. All of them may have been read
+/// before the blob is verified: whoever needs that waits for the blob; a layer has its DiffID.
 #[derive(Debug)]
 pub struct BlobReader {
     file: File,
@@ -65,6 +65,10 @@ impl BlobReader {
 
 impl Read for BlobReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.work.is_some() && self.position == self.descriptor.size {
+            // Verifying, syncing and recording it go on beside what is done with its bytes.
+            return Ok(0);
+        }
         let available = match self.look() {
             Seen::Bytes(available) => available,
             Seen::End => return Ok(0),

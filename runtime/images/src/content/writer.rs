@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 
@@ -14,9 +15,10 @@ use crate::error::{ImagesError, Result};
 use crate::images::Inner;
 use crate::observer::Observer;
 use crate::records::rows;
+use crate::sync;
 
 /// Writes one blob, from [`BlobWriter::offset`] on. Dropped before [`BlobWriter::commit`], it leaves its bytes for the next
-/// try. Every call blocks.
+/// try, unless the disk was full. Every call blocks.
 #[derive(Debug)]
 pub struct BlobWriter {
     inner: Arc<Inner>,
@@ -77,9 +79,9 @@ impl BlobWriter {
         self.written
     }
 
-    /// A hasher that has seen the bytes that are there, for whoever goes on from there and verifies too.
-    pub fn hasher(&self) -> Hasher {
-        self.hasher.clone()
+    /// The digest of the bytes that are there, with the algorithm of the blob's own.
+    pub fn found(&self) -> Digest {
+        self.hasher.clone().finish()
     }
 
     /// Bytes that there will be.
@@ -102,10 +104,12 @@ impl BlobWriter {
             return Err(ImagesError::WrongSize { digest, expected, found });
         }
         if let Err(error) = self.file.write_all(bytes) {
-            // Part of it may have been written: the next bytes must not go behind that.
-            let kept = self.file.set_len(self.written);
-            let place = io::Seek::seek(&mut self.file, io::SeekFrom::Start(self.written));
-            if let Err(error) = kept.and(place.map(drop)) {
+            let taken_back = match error.kind() {
+                // On a full disk, others need the room more than the next try needs the bytes.
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => self.restart(),
+                _ => self.take_back(),
+            };
+            if let Err(error) = taken_back {
                 tracing::warn!(blob = %self.descriptor.digest, %error, "a failed write was not taken back");
             }
             return Err(ImagesError::file(format!("writing blob {}", self.descriptor.digest))(error));
@@ -114,6 +118,16 @@ impl BlobWriter {
         self.written = found;
         self.work.change(|state| state.written = found);
         Ok(())
+    }
+
+    /// Part of a write may have been done: the next bytes must not go behind that.
+    fn take_back(&mut self) -> Result<()> {
+        let path = self.inner.disk.partial(&self.descriptor.digest);
+        self.file
+            .set_len(self.written)
+            .and_then(|()| io::Seek::seek(&mut self.file, io::SeekFrom::Start(self.written)))
+            .map(drop)
+            .map_err(failed("cutting", &path))
     }
 
     /// Drops all bytes; whoever reads along has to start anew.
@@ -145,9 +159,9 @@ impl BlobWriter {
             return Err(ImagesError::WrongDigest { expected: digest, found, bytes: size });
         }
         let part = Part::Blob(digest.clone());
-        observer.event(Event::new(part.clone(), Step::Syncing));
         let (from, to) = (self.inner.disk.partial(&digest), self.inner.disk.blob(&digest));
-        self.file.sync_all().map_err(failed("syncing", &from))?;
+        let tell = || observer.event(Event::new(part.clone(), Step::Syncing));
+        sync::telling(self.file.as_fd(), &tell, || self.file.sync_all()).map_err(failed("syncing", &from))?;
         self.inner.checkpoint("blob-synced");
         disk::settle(&from, &to)?;
         self.inner.checkpoint("blob-settled");

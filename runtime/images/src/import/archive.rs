@@ -63,8 +63,7 @@ pub(crate) fn read(
     observer: &Observer,
 ) -> Result<Vec<Candidate>> {
     let limits = &hold.inner().settings.limits;
-    let stream =
-        Stream::new(source, limits, Algorithm::Sha256).map_err(|source| unreadable(source.to_string()))?;
+    let stream = Stream::new(source, limits).map_err(|source| unreadable(source.to_string()))?;
     let mut archive = Archive::new(stream);
     let mut contents = Contents::default();
     while let Some(member) = archive.next().map_err(archive_error)? {
@@ -146,7 +145,7 @@ fn store_unknown<R: Read>(
     if member.size > max {
         let name = String::from_utf8_lossy(&member.path).into_owned();
         return Err(unreadable(format!(
-            "{name:?} has {} bytes; at most {max} are taken (blob_bytes_max)",
+            "{name:?} has {} bytes; at most {max} are taken (images.blob_bytes_max)",
             member.size
         )));
     }

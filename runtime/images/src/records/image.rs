@@ -17,7 +17,7 @@ pub struct ImageRecord {
     pub config: Descriptor,
     /// The layers, the lowest first.
     pub layers: Vec<ImageLayer>,
-    /// When it was pulled or imported.
+    /// When it was pulled or imported; a pull that finds it as it is leaves that.
     pub pulled_at: Timestamp,
 }
 
@@ -49,6 +49,13 @@ impl ImageRecord {
     pub fn size(&self) -> u64 {
         let layers = self.layers.iter().map(|layer| layer.blob.size);
         layers.chain([self.manifest.size, self.config.size]).sum()
+    }
+
+    /// Whether another one is the same image under the same name, whenever it was pulled.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let Self { name, target, manifest, config, layers, pulled_at: _ } = self;
+        (name, target, manifest) == (&other.name, &other.target, &other.manifest)
+            && (config, layers) == (&other.config, &other.layers)
     }
 
     /// All blobs that it needs.

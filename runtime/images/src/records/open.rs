@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::error::{ImagesError, Result};
 use crate::records::{Boot, Found, rows};
-use crate::settings::Settings;
+use crate::settings::{Settings, Tenure};
 
 /// `MSIM` in ASCII: file(1) and we know the file by it.
 const APPLICATION_ID: u32 = u32::from_be_bytes(*b"MSIM");
@@ -28,6 +28,11 @@ const STATEMENTS_CACHED_MAX: usize = 32;
 /// What SQLite adds to a database's name for the database itself, its write-ahead log and the log's index.
 const SUFFIXES: [&str; 3] = ["", "-wal", "-shm"];
 
+/// What is read of who has the lock, in bytes.
+const HOLDER_LENGTH_MAX: u64 = 32;
+/// Behind the process id of one who lets go soon.
+const IN_TURN: &str = " in turn";
+
 /// The lock that keeps a second process away: flock(2), which the kernel drops with its owner.
 pub(crate) struct RootLock {
     _file: File,
@@ -40,7 +45,7 @@ enum Fault {
 }
 
 impl RootLock {
-    pub(crate) fn acquire(root: &Path) -> Result<Self> {
+    pub(crate) fn acquire(root: &Path, tenure: Tenure) -> Result<Self> {
         let path = root.join("images.lock");
         let open =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
@@ -49,19 +54,38 @@ impl RootLock {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 let mut text = String::new();
-                let holder =
-                    file.take(16).read_to_string(&mut text).ok().and_then(|_| text.trim().parse().ok());
-                return Err(ImagesError::Locked { root: root.to_owned(), holder });
+                // What cannot be read is not known, and the lock is taken all the same.
+                let _ = file.take(HOLDER_LENGTH_MAX).read_to_string(&mut text);
+                let (holder, tenure) = holder_in(&text);
+                return Err(ImagesError::Locked { root: root.to_owned(), holder, tenure });
             }
             Err(error) => {
                 return Err(ImagesError::file(format!("locking {}", path.display()))(error.into()));
             }
         }
         // A full disk must not keep the runtime from starting: the text only helps an error message.
-        if let Err(error) = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())) {
+        if let Err(error) = file.set_len(0).and_then(|()| file.write_all(holder_text(tenure).as_bytes())) {
             tracing::warn!(path = %path.display(), %error, "the process id was not written to the lock file");
         }
         Ok(Self { _file: file })
+    }
+}
+
+/// Who has the lock, as it is written in its file: the process id, and `in turn` when it lets go soon.
+fn holder_text(tenure: Tenure) -> String {
+    let pid = std::process::id();
+    match tenure {
+        Tenure::Kept => format!("{pid}\n"),
+        Tenure::InTurn => format!("{pid}{IN_TURN}\n"),
+    }
+}
+
+/// Who that is. One who has the lock and has not written it down yet is not known, and may let go soon.
+fn holder_in(text: &str) -> (Option<u32>, Tenure) {
+    let line = text.strip_suffix('\n').unwrap_or_default();
+    match line.strip_suffix(IN_TURN) {
+        Some(pid) => (pid.parse().ok(), Tenure::InTurn),
+        None => line.parse().map_or((None, Tenure::InTurn), |pid| (Some(pid), Tenure::Kept)),
     }
 }
 
@@ -200,4 +224,26 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    /// A file is emptied before it is written: whoever looked in between was told that somebody keeps the images, and gave up.
+    #[rstest]
+    #[case("", None, Tenure::InTurn)]
+    #[case("12", None, Tenure::InTurn)]
+    #[case("123\n", Some(123), Tenure::Kept)]
+    #[case("123 in turn\n", Some(123), Tenure::InTurn)]
+    #[case("nobody\n", None, Tenure::InTurn)]
+    fn only_a_whole_line_says_that_somebody_keeps_the_images(
+        #[case] text: &str,
+        #[case] holder: Option<u32>,
+        #[case] tenure: Tenure,
+    ) {
+        assert_eq!(holder_in(text), (holder, tenure));
+    }
 }

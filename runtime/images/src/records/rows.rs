@@ -55,12 +55,20 @@ impl LayerState {
 
 pub(crate) fn images(connection: &Connection) -> rusqlite::Result<Vec<ImageRecord>> {
     let mut query = connection.prepare_cached("SELECT body FROM images ORDER BY name")?;
-    let rows = query.query_map((), |row| {
-        let body: String = row.get(0)?;
-        serde_json::from_str(&body)
-            .map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(error)))
-    })?;
-    rows.collect()
+    query.query_map((), image_of)?.collect()
+}
+
+pub(crate) fn image(connection: &Connection, name: &str) -> rusqlite::Result<Option<ImageRecord>> {
+    connection
+        .prepare_cached("SELECT body FROM images WHERE name = ?1")?
+        .query_row([name], image_of)
+        .optional()
+}
+
+fn image_of(row: &Row<'_>) -> rusqlite::Result<ImageRecord> {
+    let body: String = row.get(0)?;
+    serde_json::from_str(&body)
+        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(error)))
 }
 
 pub(crate) fn put_image(transaction: &Transaction<'_>, image: &ImageRecord) -> rusqlite::Result<()> {

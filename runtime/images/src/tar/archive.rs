@@ -1,12 +1,16 @@
-//! The members of an archive, in order.
+//! The members of an archive, in order: its blocks, and the extensions that stand before a member.
+//!
+//! What a header says is read in `member`, where the holes of a file are in `holes`.
 
 use std::io::{self, Read};
 
-use tar::{EntryType, GnuExtSparseHeader, Header};
+use tar::{EntryType, Header};
 use thiserror::Error as ThisError;
 
-use crate::tar::sparse::{self, SparseMap, TextMap};
-use crate::tar::{EXTENSION_BYTES_MAX, Kind, Member, Time, number, pax};
+use crate::tar::{EXTENSION_BYTES_MAX, Member, number, pax};
+
+mod holes;
+mod member;
 
 const BLOCK_BYTES: usize = 512;
 
@@ -47,17 +51,6 @@ struct Extensions {
     path: Option<Vec<u8>>,
     link: Option<Vec<u8>>,
     records: Vec<pax::Record>,
-}
-
-/// What records say about sparseness.
-#[derive(Default)]
-struct SparseRecords {
-    version_1: bool,
-    length: Option<u64>,
-    name: Option<Vec<u8>>,
-    pairs: Vec<(u64, u64)>,
-    offset: Option<u64>,
-    present: bool,
 }
 
 impl<R: Read> Archive<R> {
@@ -144,164 +137,6 @@ impl<R: Read> Archive<R> {
         }
     }
 
-    fn member(&mut self, header: &Header, extensions: Extensions) -> Result<Member> {
-        let old = header.as_old();
-        let mut path = extensions.path.unwrap_or_else(|| header.path_bytes().into_owned());
-        let mut link =
-            extensions.link.or_else(|| header.link_name_bytes().map(|l| l.into_owned())).unwrap_or_default();
-        let mut uid = self.unsigned(&old.uid, "owner")?;
-        let mut gid = self.unsigned(&old.gid, "group")?;
-        let mut modified = Time { seconds: self.signed(&old.mtime, "time")?, nanoseconds: 0 };
-        let mode = (self.signed(&old.mode, "mode")? & 0o7777) as u32;
-        let mut size = None;
-        let mut xattrs: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-        let mut sparse = SparseRecords::default();
-        let records = std::mem::take(&mut self.global);
-        for pax::Record { key, value } in records.iter().chain(&extensions.records) {
-            let bad = || {
-                let key = String::from_utf8_lossy(key);
-                self.malformed(format!("extended header: {key} has the value {:?}", shown(value)))
-            };
-            match key.as_slice() {
-                // An empty value takes back what a global header said.
-                b"path" if !value.is_empty() => path.clone_from(value),
-                b"linkpath" if !value.is_empty() => link.clone_from(value),
-                b"size" => size = Some(pax::number(value).ok_or_else(bad)?),
-                b"uid" => uid = pax::number(value).ok_or_else(bad)?,
-                b"gid" => gid = pax::number(value).ok_or_else(bad)?,
-                b"mtime" => modified = pax::time(value).ok_or_else(bad)?,
-                _ if key.starts_with(b"GNU.sparse.") => sparse.take(&key[11..], value).ok_or_else(bad)?,
-                _ => {
-                    if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
-                        xattrs.retain(|(known, _)| known != name);
-                        xattrs.push((name.to_vec(), value.clone()));
-                    }
-                }
-            }
-        }
-        self.global = records;
-        let mut kind = self.kind(header)?;
-        if kind == Kind::File && path.ends_with(b"/") {
-            // Archives from before directories had a type of their own.
-            kind = Kind::Directory;
-        }
-        match (kind, size) {
-            (Kind::File, Some(size)) => self.set_size(size),
-            (Kind::File, None) => {}
-            // Links have their target's length in the header, and no data. Go reads all kinds but files so.
-            _ => self.set_size(0),
-        }
-        let map = if kind == Kind::File { self.sparse_map(header, &mut path, sparse)? } else { None };
-        let id = |value: u64, what: &str| {
-            u32::try_from(value)
-                .ok()
-                .filter(|id| *id != u32::MAX)
-                .ok_or_else(|| self.malformed(format!("{what} {value}; ids go from 0 to {}", u32::MAX - 1)))
-        };
-        let (uid, gid) = (id(uid, "owner")?, id(gid, "group")?);
-        let device = match kind {
-            Kind::Character | Kind::Block => self.device(header)?,
-            _ => (0, 0),
-        };
-        let size = if kind == Kind::File { self.remaining } else { 0 };
-        Ok(Member { path, kind, link, size, sparse: map, mode, uid, gid, modified, device, xattrs })
-    }
-
-    fn kind(&self, header: &Header) -> Result<Kind> {
-        Ok(match header.entry_type().as_byte() {
-            b'0' | b'\0' | b'7' | b'S' => Kind::File,
-            b'1' => Kind::HardLink,
-            b'2' => Kind::Symlink,
-            b'3' => Kind::Character,
-            b'4' => Kind::Block,
-            b'5' => Kind::Directory,
-            b'6' => Kind::Fifo,
-            other => return Err(self.malformed(format!("type {:?} is not known", char::from(other)))),
-        })
-    }
-
-    fn sparse_map(
-        &mut self,
-        header: &Header,
-        path: &mut Vec<u8>,
-        records: SparseRecords,
-    ) -> Result<Option<SparseMap>> {
-        let (length, pieces) = if header.entry_type() == EntryType::GNUSparse {
-            self.gnu_map(header)?
-        } else if records.present {
-            if let Some(name) = records.name {
-                *path = name;
-            }
-            let Some(length) = records.length else {
-                return Err(self.malformed("a sparse file without its length".to_owned()));
-            };
-            let pieces = if records.version_1 { self.text_map()? } else { records.pairs };
-            (length, pieces)
-        } else {
-            return Ok(None);
-        };
-        let map = SparseMap::checked(length, pieces, self.remaining);
-        map.map(Some)
-            .ok_or_else(|| self.malformed("the map of the sparse file contradicts itself".to_owned()))
-    }
-
-    fn gnu_map(&mut self, header: &Header) -> Result<(u64, Vec<(u64, u64)>)> {
-        let Some(gnu) = header.as_gnu() else {
-            return Err(self.malformed("a sparse file in an archive that is not GNU's".to_owned()));
-        };
-        let length = self.unsigned(&gnu.realsize, "length")?;
-        let mut pieces = Vec::new();
-        for piece in gnu.sparse.iter().filter(|piece| !piece.is_empty()) {
-            pieces.push((self.unsigned(&piece.offset, "offset")?, self.unsigned(&piece.numbytes, "piece")?));
-        }
-        let mut more = gnu.is_extended();
-        while more {
-            let mut block = GnuExtSparseHeader::new();
-            if !self.block(block.as_mut_bytes())? {
-                return Err(self.cut_short());
-            }
-            for piece in block.sparse().iter().filter(|piece| !piece.is_empty()) {
-                pieces.push((
-                    self.unsigned(&piece.offset, "offset")?,
-                    self.unsigned(&piece.numbytes, "piece")?,
-                ));
-            }
-            if pieces.len() > sparse::PIECES_MAX {
-                return Err(self.malformed(format!("more than {} pieces", sparse::PIECES_MAX)));
-            }
-            more = block.is_extended();
-        }
-        Ok((length, pieces))
-    }
-
-    fn text_map(&mut self) -> Result<Vec<(u64, u64)>> {
-        let mut map = TextMap::default();
-        loop {
-            let mut block = [0; BLOCK_BYTES];
-            let mut filled = 0;
-            while filled < BLOCK_BYTES {
-                match self.read(&mut block[filled..])? {
-                    0 => return Err(self.cut_short()),
-                    count => filled += count,
-                }
-            }
-            match map.take(&block) {
-                Some(true) => return Ok(map.pairs()),
-                Some(false) => {}
-                None => return Err(self.malformed("the map of the sparse file is malformed".to_owned())),
-            }
-        }
-    }
-
-    fn device(&self, header: &Header) -> Result<(u32, u32)> {
-        let bytes = header.as_bytes();
-        let part = |range: std::ops::Range<usize>, what: &str| {
-            let value = self.unsigned(&bytes[range], what)?;
-            u32::try_from(value).map_err(|_| self.malformed(format!("{what} number {value} of a device")))
-        };
-        Ok((part(329..337, "major")?, part(337..345, "minor")?))
-    }
-
     fn long_text(&mut self) -> Result<Vec<u8>> {
         let mut text = self.read_all(EXTENSION_BYTES_MAX)?;
         if let Some(end) = text.iter().position(|byte| *byte == 0) {
@@ -382,25 +217,6 @@ impl<R: Read> Archive<R> {
 
     fn cut_short(&self) -> ArchiveError {
         self.malformed("the archive is cut short".to_owned())
-    }
-}
-
-impl SparseRecords {
-    fn take(&mut self, key: &[u8], value: &[u8]) -> Option<()> {
-        match key {
-            b"major" => self.version_1 = pax::number::<u32>(value)? == 1,
-            b"size" | b"realsize" => self.length = Some(pax::number(value)?),
-            b"name" => self.name = Some(value.to_vec()),
-            b"map" => self.pairs = sparse::pairs(value)?,
-            b"offset" => self.offset = Some(pax::number(value)?),
-            b"numbytes" if self.pairs.len() < sparse::PIECES_MAX => {
-                self.pairs.push((self.offset.take()?, pax::number(value)?));
-            }
-            b"minor" | b"numblocks" => {}
-            _ => return None,
-        }
-        self.present = true;
-        Some(())
     }
 }
 

@@ -1,13 +1,12 @@
 //! The bytes of a layer, decompressed: how is told by their beginning, as in the field media types are often wrong.
 //!
-//! Counts what goes in and what comes out, refuses bombs, and computes the digest of what comes out.
+//! Counts what goes in and what comes out, and refuses bombs.
 
-use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Read};
-use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use flate2::bufread::MultiGzDecoder;
-use mainstay_oci_image::{Algorithm, Digest, Hasher};
 
 use crate::settings::Limits;
 
@@ -24,7 +23,6 @@ const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// The content of a layer.
 pub(crate) struct Stream<R: Read> {
     content: Content<BufReader<Counted<R>>>,
-    hasher: Hasher,
     limits: Limits,
     counts: Counts,
 }
@@ -39,10 +37,13 @@ pub(crate) struct Breach {
 
 /// What is known of a stream while others have it.
 #[derive(Clone, Default)]
-pub(crate) struct Counts {
-    compressed: Rc<Cell<u64>>,
-    content: Rc<Cell<u64>>,
-    breach: Rc<Cell<Option<Breach>>>,
+pub(crate) struct Counts(Arc<Known>);
+
+#[derive(Default)]
+struct Known {
+    compressed: AtomicU64,
+    content: AtomicU64,
+    breach: OnceLock<Breach>,
 }
 
 #[expect(clippy::large_enum_variant, reason = "there is one for each layer, and it is read through")]
@@ -54,13 +55,13 @@ enum Content<R: BufRead> {
 
 struct Counted<R> {
     source: R,
-    bytes: Rc<Cell<u64>>,
+    known: Arc<Known>,
 }
 
 impl<R: Read> Stream<R> {
-    pub(crate) fn new(source: R, limits: &Limits, algorithm: Algorithm) -> io::Result<Self> {
+    pub(crate) fn new(source: R, limits: &Limits) -> io::Result<Self> {
         let counts = Counts::default();
-        let source = Counted { source, bytes: Rc::clone(&counts.compressed) };
+        let source = Counted { source, known: Arc::clone(&counts.0) };
         let mut source = BufReader::with_capacity(READ_BYTES, source);
         let beginning = source.fill_buf()?;
         let content = if beginning.starts_with(&GZIP_MAGIC) {
@@ -72,21 +73,18 @@ impl<R: Read> Stream<R> {
         } else {
             Content::Plain(source)
         };
-        Ok(Self { content, hasher: Hasher::new(algorithm), limits: limits.clone(), counts })
+        Ok(Self { content, limits: limits.clone(), counts })
     }
 
     /// The counts, for whoever gives the stream away.
-    pub(crate) fn breach(&self) -> Counts {
+    pub(crate) fn counts(&self) -> Counts {
         self.counts.clone()
     }
 
-    /// The digest of everything that was read.
-    pub(crate) fn digest(self) -> Digest {
-        self.hasher.finish()
-    }
-
     fn check(&self) -> io::Result<()> {
-        let (compressed, content) = (self.counts.compressed.get(), self.counts.content.get());
+        let known = &*self.counts.0;
+        let (compressed, content) =
+            (known.compressed.load(Ordering::Relaxed), known.content.load(Ordering::Relaxed));
         let Limits { layer_bytes_max, ratio_max, .. } = self.limits;
         let breach = if content > layer_bytes_max {
             Breach { what: "bytes of content", setting: "layer_bytes_max", max: layer_bytes_max }
@@ -95,7 +93,7 @@ impl<R: Read> Stream<R> {
         } else {
             return Ok(());
         };
-        self.counts.breach.set(Some(breach));
+        let _ = known.breach.set(breach);
         Err(io::Error::other("a limit was reached"))
     }
 }
@@ -107,8 +105,7 @@ impl<R: Read> Read for Stream<R> {
             Content::Gzip(source) => source.read(buffer),
             Content::Zstd(source) => source.read(buffer),
         }?;
-        self.hasher.update(&buffer[..count]);
-        self.counts.content.set(self.counts.content.get() + count as u64);
+        self.counts.0.content.fetch_add(count as u64, Ordering::Relaxed);
         self.check()?;
         Ok(count)
     }
@@ -116,20 +113,20 @@ impl<R: Read> Read for Stream<R> {
 
 impl Counts {
     /// The limit that was reached, if one was.
-    pub(crate) fn get(&self) -> Option<Breach> {
-        self.breach.get()
+    pub(crate) fn breach(&self) -> Option<Breach> {
+        self.0.breach.get().copied()
     }
 
     /// Bytes of content so far.
     pub(crate) fn bytes(&self) -> u64 {
-        self.content.get()
+        self.0.content.load(Ordering::Relaxed)
     }
 }
 
 impl<R: Read> Read for Counted<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.source.read(buffer)?;
-        self.bytes.set(self.bytes.get() + count as u64);
+        self.known.compressed.fetch_add(count as u64, Ordering::Relaxed);
         Ok(count)
     }
 }

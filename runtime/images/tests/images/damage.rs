@@ -83,6 +83,10 @@ fn verify_finds_every_damage_and_heals_layers_from_their_blobs() {
         (&Damaged::Blob(made.layers[1].digest.clone()), Remedy::Dropped)
     );
     assert!(!blob.exists());
+    // An answer is how the images are: until the pull it is missing, and is not dropped a second time.
+    let again = world.images.verify(Some("one"), &Observer::none()).expect("looked at");
+    assert_eq!(again.damage.len(), 1, "{again:?}");
+    assert_eq!((&again.damage[0].what, again.damage[0].remedy), (&found.damage[0].what, Remedy::Missing));
     let error = world.images.export(&["one"], std::io::sink()).expect_err("a blob is missing");
     assert!(matches!(error, ImagesError::NoBlob { .. }), "{error}");
     world.pull("one", &made);

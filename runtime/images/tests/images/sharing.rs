@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use mainstay_images::{BlobClaim, ImagesError, LayerClaim, NewImage, Observer};
+use mainstay_images::{BlobClaim, ImagesError, LayerClaim, NewImage, Observer, Tenure};
 use mainstay_oci_image::{Digest, Event, Part, Step};
 
 use crate::world::{World, archive, fetch, image, image_of, is_root, pull, read};
@@ -34,6 +34,21 @@ fn a_pulled_image_is_listed_found_inspected_and_still_there_after_a_restart() {
     assert_eq!(plan.lower.len(), 2);
     assert_eq!(read(plan.lower[0].join("etc/b")), "2");
     assert_eq!(read(plan.lower[1].join("etc/a")), "1");
+}
+
+/// A pull of an image that was here waited for the disk, to write down what was written there before.
+#[test]
+fn a_pull_that_finds_the_image_as_it_is_leaves_its_record() {
+    if !is_root() {
+        return;
+    }
+    let (one, two) = (image(&[&[("a", "1")]]), image(&[&[("a", "2")]]));
+    let world = World::new();
+    let first = world.pull("busybox", &one);
+    assert_eq!(world.pull("busybox", &one), first, "with the time of the first pull");
+    let other = world.pull("busybox", &two);
+    assert_eq!(world.images.find("busybox").expect("pulled"), other);
+    assert_ne!(other.manifest, first.manifest);
 }
 
 /// Case 51: ten pods with one image made ten downloads and ten unpacks, or waited in back-off.
@@ -200,7 +215,9 @@ fn a_second_process_is_kept_away_and_damaged_records_are_set_aside_with_the_laye
     world.pull("one", &image(&[&[("a", "1")]]));
     let error =
         mainstay_images::Images::open(world.root(), mainstay_images::Settings::new("b")).expect_err("locked");
-    assert!(matches!(error, ImagesError::Locked { holder: Some(_), .. }), "{error}");
+    assert!(matches!(error, ImagesError::Locked { holder: Some(_), tenure: Tenure::Kept, .. }), "{error}");
+    let said = format!("the runtime of process {} has them open as long as it runs", std::process::id());
+    assert!(error.to_string().contains(&said), "{error}");
     let world = world.reopened();
     let lower = world.images.lease("c1", "one").expect("leased").lower;
     let keep = image(&[&[("a", "1")]]);

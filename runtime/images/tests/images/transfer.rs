@@ -9,7 +9,9 @@ use mainstay_images::{ImagesError, ImportOptions, Observer, Partials};
 use mainstay_oci_image::{Descriptor, Digest};
 use rstest::rstest;
 
-use crate::world::{Made, World, archive, gzip, image, is_root, peer, read};
+use mainstay_images_testing::peer;
+
+use crate::world::{Made, World, archive, gzip, image, is_root, read};
 
 /// Writes an image as an OCI layout.
 fn layout(made: &Made, at: &Path, annotations: &[(&str, &str)]) {
@@ -67,7 +69,9 @@ fn a_layout_comes_in_goes_out_as_an_archive_and_comes_in_again() {
 
 #[test]
 fn skopeo_and_umoci_read_what_we_export_and_we_read_what_skopeo_writes() {
-    let (Some(skopeo), Some(umoci)) = (peer("skopeo", "skopeo"), peer("umoci", "umoci")) else { return };
+    let (Some(skopeo), Some(umoci)) = (peer::find("skopeo", "skopeo"), peer::find("umoci", "umoci")) else {
+        return;
+    };
     if !is_root() {
         return;
     }

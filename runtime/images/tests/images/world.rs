@@ -8,6 +8,7 @@ use std::sync::Arc;
 use mainstay_images::{
     BlobClaim, Hold, ImageRecord, Images, ImagesError, LayerClaim, NewImage, Observer, Settings,
 };
+pub use mainstay_images_testing::peer::is_root;
 use mainstay_oci_image::media::{OCI_CONFIG, OCI_LAYER, OCI_MANIFEST};
 use mainstay_oci_image::{Descriptor, Digest};
 use tempfile::TempDir;
@@ -182,37 +183,6 @@ pub fn pull(images: &Images, name: &str, image: &Made) -> Result<Arc<ImageRecord
     let (target, manifest) = (image.manifest.clone(), image.manifest.clone());
     let name = Some(name.parse().expect("a name"));
     hold.record(NewImage { name, target, manifest })
-}
-
-/// Whether this process is root; if not, it was said that the test is skipped.
-pub fn is_root() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        skipped("this test needs root");
-    }
-    root
-}
-
-/// The path of a program, or none; then it was said that the test is skipped.
-pub fn peer(program: &str, package: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path)
-        .chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from))
-        .map(|directory| directory.join(program))
-        .find(|candidate| candidate.is_file());
-    if found.is_none() {
-        let text = format!("{program} is not installed (Debian package {package})");
-        assert!(std::env::var_os("MAINSTAY_TEST_REQUIRE_PEERS").is_none(), "{text}");
-        skipped(&text);
-    }
-    found
-}
-
-pub fn skipped(reason: &str) {
-    let thread = std::thread::current();
-    let test = thread.name().unwrap_or("a test");
-    // Past the macros, whose output the test harness swallows when a test passes.
-    let _ = writeln!(std::io::stderr(), "skipped {test}: {reason}");
 }
 
 pub fn read(path: impl AsRef<Path>) -> String {

@@ -4,7 +4,8 @@ use std::io;
 use std::path::PathBuf;
 
 use mainstay_messages::codec::CodecError;
-use mainstay_messages::{SandboxId, Timestamp};
+use mainstay_messages::error::chain;
+use mainstay_messages::{Error, SandboxId, Timestamp};
 use thiserror::Error as ThisError;
 
 /// Why something was not done.
@@ -114,4 +115,16 @@ pub enum CniError {
         #[source]
         source: CodecError,
     },
+}
+
+impl From<CniError> for Error {
+    fn from(error: CniError) -> Self {
+        match error {
+            CniError::Timeout { plugin, command, after_ms } => Self::DeadlineExceeded {
+                what: format!("{command} of the CNI plugin {plugin}"),
+                after_ms: u64::try_from(after_ms).unwrap_or(u64::MAX),
+            },
+            other => Self::unavailable("the CNI network", chain(&other)),
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! Which pods plugins may have something for.
 //!
+//! Plugins keep what they have given on disks, so that a record outlives a power cut as well.
+//!
 //! Owns: the directory of records. Never: decides when one is made or goes.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::config::CONFIG_LENGTH_MAX;
 use super::error::CniError;
 use super::plugin::OUTPUT_LENGTH_MAX;
-use crate::durable::{LOCK, NEW, claim, write_whole};
+use crate::durable::{Claim, LOCK, NEW, Outlives, claim, write_whole};
 
 /// The largest record, in bytes: a list, a result, and as much again for the rest.
 const RECORD_LENGTH_MAX: usize = 2 * (CONFIG_LENGTH_MAX + OUTPUT_LENGTH_MAX) as usize;
@@ -47,7 +49,7 @@ pub(super) struct Records {
     directory: PathBuf,
     records: BTreeMap<SandboxId, CniRecord>,
     damaged: BTreeSet<SandboxId>,
-    _lock: File,
+    _lock: Claim,
 }
 
 impl Records {
@@ -92,7 +94,7 @@ impl Records {
     pub(super) fn keep(&mut self, record: &CniRecord) -> Result<(), CniError> {
         let path = self.directory.join(record.pod.as_str());
         let frame = FORMAT.seal(record).map_err(|source| CniError::Record { path: path.clone(), source })?;
-        write_whole(&self.directory, &path, &frame).map_err(|source| CniError::File {
+        write_whole(&self.directory, &path, &frame, Outlives::PowerCut).map_err(|source| CniError::File {
             path,
             operation: "written",
             source,

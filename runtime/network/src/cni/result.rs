@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use super::error::CniError;
+use crate::spec::{Mac, POD_LINK};
 
 /// An address of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +30,10 @@ pub struct CniResult {
     pub dns: Vec<IpAddr>,
     /// Domains to search.
     pub searches: Vec<String>,
+    /// Options of the resolver.
+    pub options: Vec<String>,
+    /// The Ethernet address of the pod's link, where a plugin says so.
+    pub mac: Option<Mac>,
 }
 
 impl CniResult {
@@ -50,6 +55,16 @@ impl CniResult {
             ips: list(&value["ips"]).into_iter().map(address).collect::<Result<_, _>>()?,
             dns: list(&dns["nameservers"]).into_iter().filter_map(|ip| ip.as_str()?.parse().ok()).collect(),
             searches: list(&dns["search"]).into_iter().filter_map(text).collect(),
+            options: list(&dns["options"]).into_iter().filter_map(text).collect(),
+            mac: list(&value["interfaces"]).iter().filter(|link| is_of_pod(link)).find_map(mac),
         })
     }
+}
+
+fn is_of_pod(link: &Value) -> bool {
+    link["name"] == POD_LINK && link["sandbox"].as_str().is_some_and(|sandbox| !sandbox.is_empty())
+}
+
+fn mac(link: &Value) -> Option<Mac> {
+    link["mac"].as_str()?.parse().ok()
 }

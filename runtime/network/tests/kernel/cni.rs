@@ -55,6 +55,7 @@ impl Bench {
             conf_dir: self.path("conf"),
             plugin_dirs: vec![self.path("bin"), DEBIAN.into()],
             directory: self.path("records"),
+            cache_dir: self.path("cache"),
             timeout: Duration::from_millis(timeout_ms),
         };
         Cni::open(settings).expect("opens")
@@ -120,7 +121,7 @@ fn debians_plugins_give_a_pod_an_address_and_take_it_back() {
     let cni = bench.open();
     assert_eq!(cni.list().len(), 1, "known after a restart");
     drop(inside);
-    world.host.run(|| cni.detach(&pod("one"))).expect("without the namespace");
+    world.host.run(|| cni.detach(&pod("one"), None)).expect("without the namespace");
     assert!(!leases.join("debian/10.91.0.2").exists(), "the address is free");
     assert!(cni.list().is_empty());
     // The kernel takes its time with the links of a namespace that is gone.
@@ -148,13 +149,13 @@ fn every_add_has_a_del_however_often_it_fails() {
     // The file changes, the record does not.
     bench.write_list(r#"{"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "three"}]}"#);
     for _ in 0..3 {
-        cni.detach(&pod("one")).expect_err("fails");
+        cni.detach(&pod("one"), None).expect_err("fails");
         assert_eq!(bench.log(), ["two DEL", "one DEL"], "the first is run although the second failed");
         assert_eq!(cni.list().len(), 1, "visible until it worked");
     }
-    cni.detach(&pod("one")).expect("worked");
+    cni.detach(&pod("one"), None).expect("worked");
     assert!(cni.list().is_empty());
-    cni.detach(&pod("one")).expect("nothing to do");
+    cni.detach(&pod("one"), None).expect("nothing to do");
 }
 
 #[test]
@@ -168,17 +169,17 @@ fn a_plugin_that_hangs_or_floods_is_killed_and_named() {
     drop(cni);
     bench.fake("one", "while :; do echo 0123456789012345678901234567890123456789; done");
     let cni = bench.open();
-    let error = cni.detach(&pod("one")).expect_err("flooded").to_string();
+    let error = cni.detach(&pod("one"), None).expect_err("flooded").to_string();
     assert!(error.contains("DEL of the CNI plugin one failed: it wrote more than"), "{error}");
     bench.fake("one", "sleep 1000 & echo $! > $dir/pid");
-    cni.detach(&pod("one")).expect("a child that lives on holds nobody up");
+    cni.detach(&pod("one"), None).expect("a child that lives on holds nobody up");
     let child = fs::read_to_string(bench.path("pid")).expect("started").trim().parse().expect("a number");
     let child = rustix::process::Pid::from_raw(child).expect("a process");
     rustix::process::kill_process(child, rustix::process::Signal::KILL).expect("it lives on");
     bench.fake("one", "echo garbage");
     let error = attach(&cni).expect_err("garbage").to_string();
     assert_eq!(error, "ADD of the CNI plugin one failed: it answered no JSON");
-    cni.detach(&pod("one")).expect("DEL needs no answer");
+    cni.detach(&pod("one"), None).expect("DEL needs no answer");
 }
 
 #[test]
@@ -200,7 +201,7 @@ fn plugins_get_what_the_specification_says() {
     {
         assert!(second.contains(part), "{part} in {second}");
     }
-    cni.detach(&pod("one")).expect("detached");
+    cni.detach(&pod("one"), None).expect("detached");
     assert!(bench.input("one.DEL").contains("prevResult"));
     let log = fs::read_to_string(bench.path("log")).expect("called");
     assert!(log.ends_with("one DEL netns=\n"), "a namespace that is gone is no path: {log}");
@@ -242,7 +243,7 @@ fn a_damaged_record_is_named_and_gets_its_del() {
     assert_eq!(cni.damaged(), [pod("one")]);
     assert!(matches!(attach(&cni), Err(CniError::Damaged { .. })));
     bench.log();
-    cni.detach(&pod("one")).expect("detached");
+    cni.detach(&pod("one"), None).expect("detached");
     assert_eq!(bench.log(), ["two DEL", "one DEL"]);
     assert!(cni.damaged().is_empty() && !bench.path("records/one").exists());
 }

@@ -1,6 +1,8 @@
 //! Inventories as they were recorded, beside records: what is a finding, and what is none.
 
+use mainstay_messages::network::{NetworkDns, PodNetwork};
 use mainstay_messages::record::{Activity, SandboxRecord, ShimRecord};
+use mainstay_messages::spec::{Network, PortMapping, Protocol};
 use mainstay_messages::{ContainerSpec, SandboxSpec, Timestamp};
 use rstest::rstest;
 
@@ -312,4 +314,79 @@ fn a_container_without_its_pod_and_a_name_for_two_are_ghosts() {
     let findings = all(&view(&[pod(), twin], &[container()]), things(), &[]);
     assert_eq!(kinds(&findings), [(Deviation::Ghost, ThingKind::Name); 2]);
     assert_eq!(findings[0].place, "web");
+}
+
+#[test]
+fn what_runs_is_counted_as_the_records_have_it_and_as_the_kernel_has_it() {
+    let mut things = things();
+    let stranger = Owner::pod(&"eeee".parse().expect("an id"));
+    things.push(running(ThingKind::Shim, 300, stranger));
+    let inventory = Inventory { things, ended: Vec::new() };
+    let (containers, shims) = super::running(&inventory, &view(&[pod()], &[container()]));
+    assert_eq!(containers, Running { by_records: 1, by_kernel: 1 });
+    assert_eq!(shims, Running { by_records: 1, by_kernel: 2 });
+    let (containers, shims) = super::running(&inventory, &view(&[], &[]));
+    assert_eq!((containers.by_records, shims.by_records), (0, 0));
+}
+
+/// The pod with a network, and what the machine has of that.
+fn attached() -> (SandboxSnapshot, Vec<Thing>) {
+    let mut pod = pod();
+    pod.record.spec.network = Network::Builtin;
+    pod.record.spec.ports =
+        vec![PortMapping { protocol: Protocol::Tcp, host_ip: None, host_port: 80, pod_port: 80 }];
+    pod.record.network = Some(PodNetwork {
+        name: "builtin".into(),
+        namespace: "/run/netns/m-aaaa".into(),
+        link: "eth0".into(),
+        ips: Vec::new(),
+        mac: None,
+        mtu: None,
+        dns: NetworkDns::default(),
+    });
+    let of_network = [
+        (ThingKind::FirewallRule, "rule 7"),
+        (ThingKind::NetworkLink, "ms7"),
+        (ThingKind::BridgePort, "ms7"),
+        (ThingKind::NetworkNamespace, "/run/netns/m-aaaa"),
+        (ThingKind::AddressLease, "/lib/m/network/aaaa"),
+    ];
+    let of_network = of_network.map(|(kind, place)| thing(kind, place, Owner::pod(&pod_id())));
+    let of_pod = things().into_iter().filter(|thing| thing.owner.container.is_none());
+    (pod, of_pod.chain(of_network).collect())
+}
+
+#[test]
+fn a_network_goes_whole_when_nothing_accounts_for_it() {
+    let (mut pod, things) = attached();
+    assert_eq!(all(&view(&[pod.clone()], &[]), things.clone(), &[]), []);
+    let of_network = |findings: Vec<Finding>| -> Vec<Finding> {
+        findings.into_iter().filter(|finding| network::is_of_network(finding.kind)).collect()
+    };
+    let remedy = Remedy::Remove(Leak::Network { sandbox: pod_id() });
+    let unknown = of_network(all(&view(&[], &[]), things.clone(), &[]));
+    assert_eq!(unknown.len(), 5);
+    assert!(unknown.iter().all(|finding| finding.remedy == remedy), "{unknown:#?}");
+    pod.record.network = None;
+    let without = all(&view(&[pod.clone()], &[]), things.clone(), &[]);
+    assert_eq!(without.len(), 4, "a name it may have all the same: {without:#?}");
+    pod.record.phase = SandboxPhase::Stopped;
+    pod.record.shim = None;
+    assert_eq!(of_network(all(&view(&[pod], &[]), things, &[])).len(), 5);
+}
+
+#[test]
+fn what_a_pod_has_lost_of_its_network_is_restored_where_the_lease_says_how() {
+    let (pod, things) = attached();
+    let without = |lost: &[ThingKind]| {
+        let left = things.iter().filter(|thing| !lost.contains(&thing.kind)).cloned();
+        all(&view(std::slice::from_ref(&pod), &[]), left.collect(), &[])
+    };
+    let findings = without(&[ThingKind::FirewallRule, ThingKind::NetworkLink]);
+    let expected = [ThingKind::FirewallRule, ThingKind::NetworkLink].map(|kind| (Deviation::Ghost, kind));
+    assert_eq!(kinds(&findings), expected);
+    let restore = Remedy::RestoreNetwork { sandbox: pod_id() };
+    assert!(findings.iter().all(|finding| finding.remedy == restore), "{findings:#?}");
+    let findings = without(&[ThingKind::FirewallRule, ThingKind::AddressLease]);
+    assert!(findings.iter().all(|finding| matches!(finding.remedy, Remedy::ByHand { .. })), "{findings:#?}");
 }

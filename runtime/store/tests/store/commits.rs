@@ -11,7 +11,7 @@ use mainstay_actors::ports::{EventFilter, EventPage, EventQuery, Store};
 use mainstay_messages::event::{Fact, Seq, Subject, What};
 use mainstay_messages::journal::{Change, Commit, Committed};
 use mainstay_messages::{Error, Timestamp};
-use mainstay_store::{Options, SqliteStore, TRIM_STEP_EVENTS};
+use mainstay_store::{EVENTS_KEPT_MIN, Options, SqliteStore, TRIM_STEP_EVENTS};
 use rstest::rstest;
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -303,6 +303,93 @@ fn trimming_keeps_the_newest_and_never_reuses_a_number() {
     let store = open(directory.path(), options());
     assert_eq!(all(&store), EventPage { events: vec![], first_kept: Seq(written + 1), last: Seq(written) });
     assert_eq!(block_on(store.commit(fact(1))), Ok(Committed { last: Seq(written + 1) }));
+}
+
+/// A million entries are 300 MB and more: who runs many short containers on a small disk had a store that filled it.
+#[test]
+fn the_journal_stays_within_its_bytes() {
+    const BYTES_MAX: u64 = 1024 * 1024;
+    const COMMITS: u64 = 40_000;
+    let (directory, store) = fresh(Options { bytes_max: BYTES_MAX, ..options() });
+    let mut largest = 0;
+    for first in (1..=COMMITS).step_by(500) {
+        let commits: Vec<_> = (first..first + 500).map(|pid| store.commit(fact(pid as u32))).collect();
+        assert!(block_on(join_all(commits)).iter().all(Result::is_ok));
+        largest = largest.max(in_use(directory.path()));
+    }
+    let began = Instant::now();
+    // Up to a step of events more, as it is measured once for each.
+    while in_use(directory.path()) > BYTES_MAX + BYTES_MAX / 8 {
+        assert!(began.elapsed() < DEADLINE, "never trimmed");
+        std::thread::yield_now();
+    }
+    assert!(largest < 2 * BYTES_MAX, "{largest} bytes were in use at a time");
+    let page = all(&store);
+    let kept = page.last.0 - page.first_kept.0 + 1;
+    assert!((EVENTS_KEPT_MIN..COMMITS / 2).contains(&kept), "{kept} events are kept");
+    assert_eq!(page.last.0, COMMITS);
+    drop(store);
+    let file = directory.path().join("store.db").metadata().expect("there").len();
+    assert!(file < 2 * BYTES_MAX, "{file} bytes");
+}
+
+/// The records alone take more than the journal and they may: whoever follows it can resume all the same.
+#[test]
+fn the_newest_entries_stay_whatever_they_take() {
+    let written = EVENTS_KEPT_MIN + 4 * TRIM_STEP_EVENTS;
+    let (_directory, store) = fresh(Options { bytes_max: 1, ..options() });
+    for first in (1..=written).step_by(64) {
+        let commits: Vec<_> = (first..first + 64).map(|pid| store.commit(fact(pid as u32))).collect();
+        assert!(block_on(join_all(commits)).iter().all(Result::is_ok));
+    }
+    let kept = |page: &EventPage| page.last.0 - page.first_kept.0 + 1;
+    let began = Instant::now();
+    while kept(&all(&store)) >= EVENTS_KEPT_MIN + TRIM_STEP_EVENTS {
+        assert!(began.elapsed() < DEADLINE, "never trimmed");
+        std::thread::yield_now();
+    }
+    assert!(kept(&all(&store)) >= EVENTS_KEPT_MIN);
+}
+
+/// Bytes of the database that are in use.
+fn in_use(directory: &Path) -> u64 {
+    let number = "SELECT (page_count - freelist_count) * page_size
+                  FROM pragma_page_count, pragma_freelist_count, pragma_page_size";
+    let bytes: i64 = outsider(directory).query_row(number, (), |row| row.get(0)).expect("a number");
+    bytes.cast_unsigned()
+}
+
+/// Whoever was woken for `web` has its name, and not the id that it had.
+#[test]
+fn a_name_leads_to_those_that_had_it_until_the_journal_has_nothing_of_them() {
+    let (directory, store) = fresh(Options { events_kept_max: 10, ..options() });
+    let name = "web".parse().expect("a name");
+    let named = |id: &str, at| {
+        let mut record = container(id, "pod");
+        (record.spec.name, record.created_at) = ("web".parse().expect("a name"), Timestamp(at));
+        Change::PutContainer(Box::new(record))
+    };
+    let commit = |changes| block_on(store.commit(Commit { changes, facts: vec![] })).expect("written");
+    let ids = |store: &SqliteStore| -> Vec<String> {
+        let bearers = block_on(store.bearers(&name)).expect("readable");
+        bearers.iter().map(|bearer| bearer.subject.container.as_ref().expect("one").to_string()).collect()
+    };
+    commit(vec![named("old", 1), named("lives", 2)]);
+    commit(vec![Change::DeleteContainer("old".parse().expect("an id"))]);
+    commit(vec![named("new", 3)]);
+    assert_eq!(ids(&store), ["new", "lives", "old"]);
+    for pid in 0..10 + TRIM_STEP_EVENTS {
+        block_on(store.commit(fact(pid as u32))).expect("written");
+    }
+    commit(vec![Change::DeleteContainer("new".parse().expect("an id"))]);
+    let began = Instant::now();
+    while ids(&store).contains(&"old".to_owned()) {
+        assert!(began.elapsed() < DEADLINE, "never forgotten");
+        std::thread::yield_now();
+    }
+    assert_eq!(ids(&store), ["new", "lives"], "of one the journal may have something, the other is there");
+    drop(store);
+    assert_eq!(ids(&open(directory.path(), options())), ["new", "lives"]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use futures::executor::block_on;
 use mainstay_actors::ports::{EventQuery, Store};
 use mainstay_messages::Error;
 use mainstay_messages::error::Kind;
-use mainstay_messages::event::Seq;
+use mainstay_messages::event::{Seq, Subject};
 use mainstay_messages::journal::{Change, Commit};
 use mainstay_store::{Options, SqliteStore, StoreError};
 use rstest::rstest;
@@ -73,12 +73,25 @@ fn a_second_daemon_is_told_who_is_first() {
 }
 
 #[test]
+fn a_store_of_the_first_schema_is_brought_up() {
+    let (_directory, path) = written();
+    sql(&path, "DROP TABLE names; PRAGMA user_version = 1");
+    let store = SqliteStore::open(&path, options()).expect("opens").store;
+    let bearers = |name: &str| block_on(store.bearers(&name.parse().expect("a name"))).expect("readable");
+    assert_eq!(bearers("name-pod")[0].subject, Subject::sandbox(&"pod".parse().expect("an id")));
+    assert_eq!(bearers("name-box")[0].subject.container, Some("box".parse().expect("an id")));
+    assert!(bearers("other").is_empty());
+    let query = EventQuery { after: Seq(0), limit: 1, subject: None };
+    assert_eq!(block_on(store.events(query)).expect("readable").last, Seq(EVENTS.into()));
+}
+
+#[test]
 fn a_newer_schema_is_refused_and_left_alone() {
     let (_directory, path) = written();
     sql(&path, "PRAGMA user_version = 99");
     let before = fs::read(&path).expect("readable");
     let error = refused(&path);
-    assert!(matches!(error, StoreError::NewerSchema { found: 99, known: 1, .. }), "{error}");
+    assert!(matches!(error, StoreError::NewerSchema { found: 99, known: 2, .. }), "{error}");
     assert_eq!(fs::read(&path).expect("readable"), before);
 }
 

@@ -17,6 +17,7 @@ const WARNING_MAX_BYTES: usize = 512;
 
 const READY: u8 = b'R';
 const FAILED: u8 = b'F';
+const ENVIRONMENT: u8 = b'E';
 
 mod tag {
     pub(super) const SPEC: u8 = 0;
@@ -28,6 +29,7 @@ mod tag {
     pub(super) const INTERNAL: u8 = 6;
     pub(super) const CHILD_GONE: u8 = 7;
     pub(super) const MACHINE: u8 = 8;
+    pub(super) const HOOK: u8 = 9;
 }
 
 mod fault {
@@ -64,6 +66,7 @@ pub(super) fn failed(error: &LaunchError) -> Vec<u8> {
         LaunchError::Spec { field, problem } => two(&mut frame, tag::SPEC, field, problem),
         LaunchError::Unsupported { field, value } => two(&mut frame, tag::UNSUPPORTED, field, value),
         LaunchError::Machine { field, reason } => two(&mut frame, tag::MACHINE, field, reason),
+        LaunchError::Hook { hook, problem } => two(&mut frame, tag::HOOK, hook, problem),
         LaunchError::User { user, problem } => two(&mut frame, tag::USER, user, problem),
         LaunchError::Command { program, fault } => {
             let (kind, searched) = match fault {
@@ -99,6 +102,9 @@ pub(super) fn failed(error: &LaunchError) -> Vec<u8> {
     }
     frame
 }
+
+/// The report that it is the caller's turn.
+pub(super) const ENVIRONMENT_FRAME: [u8; 1] = [ENVIRONMENT];
 
 /// The report that all is prepared.
 pub(super) fn ready(warnings: &[String]) -> Vec<u8> {
@@ -142,6 +148,7 @@ pub(super) fn decode(frame: &[u8], terminal: Option<OwnedFd>) -> Result<Reply> {
     let reply = match reader.byte() {
         Some(READY) => decode_ready(&mut reader, terminal),
         Some(FAILED) => decode_error(&mut reader).map(Reply::Failed),
+        Some(ENVIRONMENT) => Some(Reply::Environment),
         _ => None,
     };
     reply.ok_or_else(|| LaunchError::Internal {
@@ -160,6 +167,7 @@ fn decode_error(reader: &mut Reader<'_>) -> Option<LaunchError> {
         tag::SPEC => LaunchError::Spec { field: reader.text()?, problem: reader.text()? },
         tag::UNSUPPORTED => LaunchError::Unsupported { field: reader.text()?, value: reader.text()? },
         tag::MACHINE => LaunchError::Machine { field: reader.text()?, reason: reader.text()? },
+        tag::HOOK => LaunchError::Hook { hook: reader.text()?, problem: reader.text()? },
         tag::USER => LaunchError::User { user: reader.text()?, problem: reader.text()? },
         tag::COMMAND => {
             let program = reader.text()?;

@@ -140,11 +140,12 @@ fn what_is_not_done_is_said() {
     world.spec["process"]["apparmorProfile"] = json!("strict");
     assert!(world.run().unwrap().warnings.iter().any(|warning| warning.contains("strict")));
     type Change = fn(&mut serde_json::Value);
-    let changes: [Change; 5] = [
+    let changes: [Change; 6] = [
         |spec| spec["linux"]["namespaces"].as_array_mut().unwrap().push(json!({ "type": "user" })),
         |spec| spec["linux"]["uidMappings"] = json!([{ "hostID": 1, "containerID": 0, "size": 1 }]),
-        |spec| spec["process"]["ioPriority"] = json!({ "class": "IOPRIO_CLASS_BE", "priority": 4 }),
-        |spec| spec["hooks"] = json!({ "createContainer": [{ "path": "/bin/true" }] }),
+        |spec| spec["process"]["ioPriority"] = json!({ "class": "IOPRIO_CLASS_BE", "priority": 8 }),
+        |spec| spec["linux"]["intelRdt"] = json!({ "closID": "fast" }),
+        |spec| spec["linux"]["timeOffsets"] = json!({ "boottime": { "secs": 1, "nanosecs": 0 } }),
         |spec| {
             spec["linux"]["namespaces"]
                 .as_array_mut()

@@ -13,7 +13,10 @@ mod commands;
 mod confinement;
 mod execs;
 mod files;
+mod hooks;
+mod net_devices;
 mod pods;
+mod scheduling;
 mod user_namespaces;
 mod users;
 mod world;
@@ -42,6 +45,9 @@ fn main() -> ExitCode {
         users::CASES,
         confinement::CASES,
         execs::CASES,
+        hooks::CASES,
+        net_devices::CASES,
+        scheduling::CASES,
         pods::CASES,
         user_namespaces::CASES,
     ];

@@ -7,6 +7,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::sync::OnceLock;
 
 use mainstay_launch::{
     CallerEnd, CgroupEntry, ExecRequest, HostMounts, InitRequest, Io, LaunchError, Launching, OomScorePolicy,
@@ -23,14 +24,25 @@ use serde_json::{Value, json};
 pub const BUSYBOX: &str = "/bin/busybox";
 /// A deadline that only a hang reaches.
 const DEADLINE_S: i64 = 30;
+/// The id of every container here.
+pub const ID: &str = "box";
 const APPLETS: [&str; 31] = [
     "sh", "ls", "cat", "echo", "id", "stty", "mount", "unshare", "chroot", "hostname", "readlink", "stat",
     "pwd", "true", "sleep", "grep", "mkdir", "touch", "env", "head", "kill", "ip", "tty", "mknod", "wc",
     "test", "umount", "rm", "chmod", "mv", "ln",
 ];
 
+/// The mount name space that this process was born in.
+static HOST_MOUNTS: OnceLock<fs::File> = OnceLock::new();
+
+/// The mount name space of the host.
+pub fn host_mounts() -> &'static fs::File {
+    HOST_MOUNTS.get().expect("this process lives like the shim")
+}
+
 /// A mount name space of this process's own, as the shim has.
 pub fn live_like_the_shim() {
+    HOST_MOUNTS.get_or_init(|| fs::File::open("/proc/self/ns/mnt").unwrap());
     // SAFETY: this process has one thread, and shares its descriptor table with nobody.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC).unwrap();
@@ -145,12 +157,23 @@ impl World {
 
     /// Creates the container and waits until it is ready, without releasing it.
     pub fn create(&self, io: WantedIo, cgroup: CgroupEntry<'_>) -> Result<Running, LaunchError> {
+        self.create_with(io, cgroup, |_| panic!("nothing is to be done on the host"))
+    }
+
+    /// The same, with what is to be done on the host before the root is entered.
+    pub fn create_with(
+        &self,
+        io: WantedIo,
+        cgroup: CgroupEntry<'_>,
+        environment: impl FnOnce(Pid),
+    ) -> Result<Running, LaunchError> {
         let spec = self.parsed();
         let bundle = self.path("bundle");
         let host_mounts = self.host.as_ref().map(|host| HostMounts { namespace: host.as_fd(), own: &bundle });
-        start(io, |io| {
+        let launch = |io| {
             let oom_score = OomScorePolicy::Clamp;
             create(InitRequest {
+                id: ID,
                 spec: &spec,
                 bundle: &bundle,
                 root: &self.root,
@@ -160,7 +183,8 @@ impl World {
                 oom_score,
                 caller_end: CallerEnd::Survived,
             })
-        })
+        };
+        start(io, launch, environment)
     }
 
     /// Creates and releases the container.
@@ -173,7 +197,7 @@ impl World {
                 reap(&running.launching);
                 Err(error)
             }
-            Reply::Ready { .. } => panic!("ready twice"),
+            Reply::Ready { .. } | Reply::Environment => panic!("ready twice"),
         }
     }
 
@@ -203,7 +227,7 @@ impl World {
         let target = container.launching.pidfd.as_fd();
         let cgroup = CgroupEntry::default();
         let oom_score = OomScorePolicy::Clamp;
-        let mut running = start(io, |io| {
+        let launch = |io| {
             let caller_end = CallerEnd::Survived;
             exec(ExecRequest {
                 process: &process,
@@ -215,14 +239,15 @@ impl World {
                 oom_score,
                 caller_end,
             })
-        })?;
+        };
+        let mut running = start(io, launch, |_| panic!("an exec has nothing to do on the host"))?;
         match wait_reply(&mut running.launching)? {
             Reply::Running => Ok(running),
             Reply::Failed(error) => {
                 reap(&running.launching);
                 Err(error)
             }
-            Reply::Ready { .. } => panic!("ready twice"),
+            Reply::Ready { .. } | Reply::Environment => panic!("ready twice"),
         }
     }
 }
@@ -237,6 +262,7 @@ pub enum WantedIo {
 fn start(
     wanted: WantedIo,
     launch: impl FnOnce(Io) -> Result<Launching, LaunchError>,
+    environment: impl FnOnce(Pid),
 ) -> Result<Running, LaunchError> {
     let (stdout, child_stdout) = pipe_with(PipeFlags::CLOEXEC).unwrap();
     let (stderr, child_stderr) = pipe_with(PipeFlags::CLOEXEC).unwrap();
@@ -253,7 +279,13 @@ fn start(
     };
     let mut launching = launch(io)?;
     let end = EndOnDrop(launching.pidfd.try_clone().unwrap());
-    match wait_reply(&mut launching)? {
+    let mut reply = wait_reply(&mut launching)?;
+    if matches!(reply, Reply::Environment) {
+        environment(launching.pid);
+        launching.proceed().unwrap();
+        reply = wait_reply(&mut launching)?;
+    }
+    match reply {
         Reply::Ready { terminal, warnings } => {
             Ok(Running { launching, stdout, stderr, terminal, warnings, _end: end })
         }
@@ -261,7 +293,7 @@ fn start(
             reap(&launching);
             Err(error)
         }
-        Reply::Running => panic!("running before ready"),
+        Reply::Running | Reply::Environment => panic!("running before ready"),
     }
 }
 

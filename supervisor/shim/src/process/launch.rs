@@ -21,6 +21,8 @@ use crate::task::{Input, Phase};
 /// What somebody who launches a process waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Goal {
+    /// That something is to be done on the host, or that it is set up.
+    Environment,
     /// That it is set up.
     Prepared,
     /// That its program has been executed.
@@ -45,6 +47,14 @@ impl Process {
         }
     }
 
+    /// Lets PID 1 go on when what was to be done on the host is done.
+    pub(crate) fn proceed(&self) {
+        if let Some(launching) = &*self.launching.borrow() {
+            // As above.
+            let _ = launching.proceed();
+        }
+    }
+
     /// Hears what the launcher has to say. Called when its socket is readable, and when the process was reaped: an
     /// exit may overtake the last report, which is in the socket then.
     pub(crate) fn hear_launcher(&self) {
@@ -55,6 +65,7 @@ impl Process {
                 Some(Err(error)) => Reply::Failed(error),
             };
             match reply {
+                Reply::Environment => self.environment.set(true),
                 Reply::Ready { terminal, warnings } => {
                     warnings.iter().for_each(|warning| logger::warning!("{}: {warning}", self.key));
                     if let Some(master) = terminal {
@@ -102,7 +113,8 @@ impl Process {
                 (Phase::Exited(exit), _) => {
                     return Err(Failure::EndedEarly { process: self.key.clone(), how: exit.to_string() });
                 }
-                (Phase::Running, _) | (Phase::Created, Goal::Prepared) => return Ok(()),
+                (Phase::Running, _) | (Phase::Created, Goal::Prepared | Goal::Environment) => return Ok(()),
+                (_, Goal::Environment) if self.environment.get() => return Ok(()),
                 _ => {}
             }
             let readable = async {

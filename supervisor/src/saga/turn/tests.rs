@@ -31,7 +31,10 @@ fn machine(temp: &tempfile::TempDir, name: &str) -> Option<Arc<Machine>> {
     settings.cgroup_parent = format!("/mainstay-turn-{name}-{}", std::process::id());
     settings.timeouts.files_ms = 50;
     let claim = Claim::take(&settings).expect("nobody else's");
-    Some(Arc::new(Machine::new(settings, claim, Deaf.start().recipient()).expect("a machine")))
+    Some(Arc::new(
+        Machine::new(settings, claim, Arc::new(crate::NoNetworks), Deaf.start().recipient())
+            .expect("a machine"),
+    ))
 }
 
 /// A creation hung in a look at a file server that was gone. Its deadline passed, it was undone, and its name was free. When

@@ -8,7 +8,7 @@ use mainstay_messages::event::What;
 use mainstay_messages::process::{OomVerdict, UnknownReason};
 use mainstay_messages::record::{ContainerPhase, ContainerRecord, Paused};
 use mainstay_messages::spec::{ContainerSpec, ExecSpec, Resources};
-use mainstay_messages::supervisor::{TaskKnowledge, TaskState, TaskStatus};
+use mainstay_messages::supervisor::{Consult, TaskKnowledge, TaskMade, TaskState, TaskStatus};
 use mainstay_messages::{Error, ExecId, Exit, ExitStatus, ProcessIdentity, Signal, Timestamp};
 use proptest::prelude::*;
 
@@ -151,7 +151,7 @@ pub(super) fn exit(code: u8, at: u64) -> Exit {
 }
 
 pub(super) fn task(status: TaskStatus) -> TaskState {
-    TaskState { container: "c1".parse().expect("an id"), process: Some(process()), status }
+    TaskState { container: "c1".parse().expect("an id"), process: Some(process()), status, adjustment: None }
 }
 
 fn definite() -> Error {
@@ -314,7 +314,7 @@ impl Model {
             Move::Update => {
                 let call = self.call();
                 let change = Resources { pids: Some(100), ..Resources::default() };
-                self.feed(Input::Update { call, change: Box::new(change) });
+                self.feed(Input::Update { call, change: Box::new(change), consult: Consult::Plugins });
             }
             Move::Exit { code } => {
                 let call = self.call();
@@ -374,7 +374,9 @@ impl Model {
         };
         let input = match ask {
             Ask::Admit => Input::Admitted(done),
-            Ask::Create => Input::TaskCreated(done.map(|()| process())),
+            Ask::Create => {
+                Input::TaskCreated(done.map(|()| TaskMade { process: process(), adjustment: None }))
+            }
             Ask::Start => Input::TaskStarted(done.map(|()| Timestamp(self.now_ms))),
             Ask::Delete => Input::TaskDeleted(done),
             Ask::Exec { id, .. } => Input::ExecStarted(id, done.map(|()| 77)),
@@ -394,7 +396,7 @@ impl Model {
                 Reply::Doubtful => Err(doubtful()),
             }),
             Ask::Freeze(to) => Input::Frozen(to, done),
-            Ask::Update(limits) => Input::Updated(limits, done),
+            Ask::Update(limits, _) => Input::Updated(limits, done.map(|()| None)),
             Ask::SearchJournal => Input::JournalSearched(done.map(|()| self.search())),
             Ask::Signal { .. } => return,
         };

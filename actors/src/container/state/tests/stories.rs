@@ -6,7 +6,7 @@ use mainstay_messages::event::What;
 use mainstay_messages::process::UnknownReason;
 use mainstay_messages::record::{ContainerPhase, ContainerRecord, Paused};
 use mainstay_messages::spec::{Resources, UNLIMITED};
-use mainstay_messages::supervisor::{TaskKnowledge, TaskStatus};
+use mainstay_messages::supervisor::{Consult, TaskKnowledge, TaskStatus};
 use mainstay_messages::{Exit, Timestamp};
 
 use super::super::{Ask, Input, Knowledge, STOP_ANSWER_AFTER_KILL_MS, Standing};
@@ -189,16 +189,18 @@ fn after_a_lost_answer_limits_are_put_back() {
     let recorded = model.rig.machine.record().limits().clone();
     let call = model.call();
     let change = Box::new(Resources { pids: Some(100), ..Resources::default() });
-    model.feed(Input::Update { call, change });
-    let Some(Ask::Update(tried)) = model.asked.pop() else { panic!("the shim is asked") };
+    model.feed(Input::Update { call, change, consult: Consult::Plugins });
+    let Some(Ask::Update(tried, Consult::Plugins)) = model.asked.pop() else { panic!("the shim is asked") };
     model.feed(Input::Updated(tried, Err(unanswered())));
     assert!(!model.open_calls.contains(&call), "the caller is told");
     for ms in [1_000, 2_000] {
         model.play(Move::Time(ms));
-        let Some(Ask::Update(back)) = model.asked.pop() else { panic!("limits are put back") };
+        let Some(Ask::Update(back, Consult::Nobody)) = model.asked.pop() else {
+            panic!("limits are put back")
+        };
         assert_eq!(back.clone().in_force(), recorded);
         assert_eq!(back.pids, Some(UNLIMITED), "what was not limited is not limited again");
-        let result = if ms == 1_000 { Err(unanswered()) } else { Ok(()) };
+        let result = if ms == 1_000 { Err(unanswered()) } else { Ok(None) };
         model.feed(Input::Updated(back, result));
     }
     assert_eq!(model.rig.machine.activity(), None);

@@ -133,10 +133,6 @@ impl Inner {
             return Err(Error::internal("the shim", "the task runs"));
         }
         let unstarted = shim.tasks.remove(id).is_some_and(|task| task.status == TaskStatus::Created);
-        // As the shim does: the deletion of a container acknowledges the exit of its PID 1.
-        let of_it = |report: &mut Report| report.task.container == *id && report.task.exec.is_none();
-        let unsettled: Vec<TaskKey> = self.reports.extract_if(.., of_it).map(|report| report.task).collect();
-        self.deleted.extend(unsettled);
         if unstarted {
             let task = TaskKey { sandbox: sandbox.clone(), container: id.clone(), exec: None };
             let life = self.lives.entry(task).or_default();
@@ -153,31 +149,31 @@ impl Inner {
     }
 
     pub(in crate::fakes) fn states(&self, sandbox: &SandboxId) -> Vec<TaskState> {
-        let shim = self.shims.get(sandbox);
-        shim.map(|shim| shim.tasks.iter().map(|(id, task)| task.state(id)).collect()).unwrap_or_default()
+        let Some(shim) = self.shims.get(sandbox) else { return Vec::new() };
+        let deleted = self.reports.iter().filter(|report| {
+            let TaskKey { sandbox: pod, container, exec } = &report.task;
+            pod == sandbox && exec.is_none() && !shim.tasks.contains_key(container)
+        });
+        let present = shim.tasks.iter().map(|(id, task)| task.state(id));
+        present.chain(deleted.map(Report::state)).collect()
     }
 
-    /// What the shim says of a process; without a shim, what its records say, or what is being offered of them.
+    /// What the shim says of a process, or without a shim its records; of what is in neither any more, what is being offered.
     pub(in crate::fakes) fn knowledge(&self, key: &TaskKey) -> TaskKnowledge {
-        let Some(shim) = self.shims.get(&key.sandbox) else {
-            return match self.reports.iter().find(|report| report.task == *key) {
-                None => TaskKnowledge::ShimGone,
-                Some(report) => TaskKnowledge::Known(TaskState {
-                    container: key.container.clone(),
-                    process: None,
-                    status: TaskStatus::Exited(report.exit.clone()),
-                }),
-            };
-        };
-        let Some(task) = shim.tasks.get(&key.container) else { return TaskKnowledge::NotKnown };
-        let mut state = task.state(&key.container);
-        if let Some(id) = &key.exec {
-            match task.execs.get(id) {
-                Some(exec) => state.status = exec.status.clone(),
-                None => return TaskKnowledge::NotKnown,
+        let shim = self.shims.get(&key.sandbox);
+        let present = shim.and_then(|shim| shim.tasks.get(&key.container)).and_then(|task| {
+            let mut state = task.state(&key.container);
+            if let Some(id) = &key.exec {
+                state.status = task.execs.get(id)?.status.clone();
             }
+            Some(state)
+        });
+        let offered = || self.reports.iter().find(|report| report.task == *key).map(Report::state);
+        match (present.or_else(offered), shim) {
+            (Some(state), _) => TaskKnowledge::Known(state),
+            (None, Some(_)) => TaskKnowledge::NotKnown,
+            (None, None) => TaskKnowledge::ShimGone,
         }
-        TaskKnowledge::Known(state)
     }
 
     fn task(&mut self, sandbox: &SandboxId, id: &ContainerId) -> Result<&mut Task> {
@@ -186,9 +182,25 @@ impl Inner {
     }
 }
 
+impl Report {
+    fn state(&self) -> TaskState {
+        TaskState {
+            container: self.task.container.clone(),
+            process: None,
+            status: TaskStatus::Exited(self.exit.clone()),
+            adjustment: None,
+        }
+    }
+}
+
 impl Task {
     fn state(&self, id: &ContainerId) -> TaskState {
-        TaskState { container: id.clone(), process: Some(self.process.clone()), status: self.shown_status() }
+        TaskState {
+            container: id.clone(),
+            process: Some(self.process.clone()),
+            status: self.shown_status(),
+            adjustment: None,
+        }
     }
 
     /// Where it is, as its shim tells it.

@@ -1,12 +1,7 @@
 //! What the tests of pulls share: the actors on the real engine, images in a directory of their own, and the registry that
 //! misbehaves on demand, which the tests of the registry client have as well.
 
-#![allow(dead_code, reason = "each test program uses a part of it")]
-
-#[path = "../../../registry/tests/world/content.rs"]
-pub mod content;
-#[path = "../../../registry/tests/world/stub.rs"]
-pub mod stub;
+#![allow(dead_code, unused_imports, reason = "each test program uses a part of it")]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,19 +13,18 @@ use mainstay_actors::fakes::FakeWorld;
 use mainstay_actors::image::{Patience, Pull, Pulls};
 use mainstay_image_pull::{PullEngine, Settings};
 use mainstay_images::Images;
+pub use mainstay_images_testing::image::{image, image_with, layer};
+use mainstay_images_testing::wait;
+pub use mainstay_images_testing::wait::{finish, until};
+pub use mainstay_images_testing::{content, stub};
 use mainstay_messages::Error;
 use mainstay_messages::error::PullFault;
 use mainstay_messages::image::{Credentials, PullProgress, PullSpec};
-use mainstay_oci_image::{Descriptor, media};
 use mainstay_registry::retry::RetryPolicy;
 use mainstay_registry::settings::Proxies;
 
-use content::Content;
-
-/// How long anything may take before a test gives up. Far more than anything takes.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// Time between two looks at a condition.
-const POLL: Duration = Duration::from_millis(10);
+/// A silence that no pull of a test reaches.
+const PATIENCE: Duration = Duration::from_millis(wait::CONDITION_MS);
 
 /// Layers that were begun to be unpacked by this process.
 static UNPACKED: AtomicUsize = AtomicUsize::new(0);
@@ -119,62 +113,4 @@ pub async fn news(pull: &mut Pull) -> Vec<PullProgress> {
         all.push(progress);
     }
     all
-}
-
-/// A layer with one file of so many bytes.
-pub fn layer(name: &str, bytes: usize, seed: u64) -> Vec<u8> {
-    let mut archive = tar::Builder::new(Vec::new());
-    let content = Content::bytes(bytes, seed);
-    let mut header = tar::Header::new_gnu();
-    header.set_size(bytes as u64);
-    header.set_mode(0o644);
-    archive.append_data(&mut header, name, &content[..]).expect("an entry");
-    archive.into_inner().expect("an archive")
-}
-
-/// An image of these layers under a tag, which says that their content has these digests.
-pub fn image_with(
-    content: &mut Content,
-    tag: &str,
-    layers: &[&Descriptor],
-    diff_ids: &[String],
-) -> Descriptor {
-    let config = serde_json::json!({
-        "os": "linux",
-        "architecture": if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" },
-        "config": {"Env": [format!("TAG={tag}")]},
-        "rootfs": {"type": "layers", "diff_ids": diff_ids},
-    });
-    let config = content.blob(config.to_string().into_bytes());
-    let manifest = serde_json::json!({
-        "schemaVersion": 2,
-        "mediaType": media::OCI_MANIFEST,
-        "config": {"mediaType": media::OCI_CONFIG, "digest": config.digest, "size": config.size},
-        "layers": layers,
-    });
-    content.document(media::OCI_MANIFEST, manifest.to_string(), Some(tag))
-}
-
-/// An image of these layers, which are not compressed, under a tag.
-pub fn image(content: &mut Content, tag: &str, layers: &[&Descriptor]) -> Descriptor {
-    let diff_ids: Vec<String> = layers.iter().map(|layer| layer.digest.to_string()).collect();
-    image_with(content, tag, layers, &diff_ids)
-}
-
-/// Looks until a condition holds.
-pub async fn until(what: &str, condition: impl Fn() -> bool) {
-    let look = async {
-        while !condition() {
-            tokio::time::sleep(POLL).await;
-        }
-    };
-    finish(what, look).await;
-}
-
-/// Waits for a future; panics with `what` when it never ends.
-pub async fn finish<T>(what: &str, future: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, future).await {
-        Ok(value) => value,
-        Err(_) => panic!("waited in vain: {what}"),
-    }
 }

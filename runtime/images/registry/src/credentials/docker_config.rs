@@ -20,7 +20,7 @@ const HUB_HOSTS: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.docker
 /// The part of the file that is of interest.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct DockerConfig {
+pub(crate) struct DockerConfig {
     #[serde(default)]
     auths: Option<BTreeMap<String, Entry>>,
     #[serde(default)]
@@ -70,7 +70,7 @@ fn read_blocking(path: &Path) -> Result<DockerConfig, CredentialsError> {
     })
 }
 
-fn parse(text: &[u8]) -> Result<DockerConfig, serde_json::Error> {
+pub(crate) fn parse(text: &[u8]) -> Result<DockerConfig, serde_json::Error> {
     if text.iter().all(u8::is_ascii_whitespace) {
         return Ok(DockerConfig::default());
     }
@@ -79,7 +79,7 @@ fn parse(text: &[u8]) -> Result<DockerConfig, serde_json::Error> {
 
 impl DockerConfig {
     /// The helper for a host and the key to ask it for.
-    pub(super) fn helper(&self, host: &str) -> Option<(String, String)> {
+    pub(crate) fn helper(&self, host: &str) -> Option<(String, String)> {
         let key = key_of(host);
         let own = self.cred_helpers.iter().flatten().find(|(name, _)| host_of(name) == canonical(host));
         let helper =
@@ -88,7 +88,7 @@ impl DockerConfig {
     }
 
     /// The entry for a repository on a host, the longest path first; the key of an entry that cannot be read.
-    pub(super) fn auth(&self, host: &str, path: &str) -> Result<Option<Credentials>, String> {
+    pub(crate) fn auth(&self, host: &str, path: &str) -> Result<Option<Credentials>, String> {
         let wanted = canonical(host);
         let best = self
             .auths

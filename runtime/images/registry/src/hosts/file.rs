@@ -1,6 +1,5 @@
 //! `hosts.toml`, as containerd has it.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use toml::{Table, Value};
 
 use super::{
     Capabilities, ClientCertificate, Endpoint, HUB, HUB_SERVER, HostsError, Scheme, Tls, Verify, direct,
-    is_this_machine,
+    is_this_machine, read_file,
 };
 
 /// The longest file that is read, in bytes.
@@ -18,18 +17,15 @@ pub const HOSTS_LENGTH_MAX: u64 = 1 << 20;
 
 /// The file, or nothing when it is not there.
 pub(super) fn read(path: &Path) -> Result<Option<String>, HostsError> {
-    let failed = |source| HostsError::Read { path: path.to_owned(), source };
-    let file = match std::fs::File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed(error)),
+    let bytes = match read_file(path, HOSTS_LENGTH_MAX) {
+        Err(HostsError::Read { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(None);
+        }
+        bytes => bytes?,
     };
-    let mut text = String::new();
-    file.take(HOSTS_LENGTH_MAX + 1).read_to_string(&mut text).map_err(failed)?;
-    if text.len() as u64 > HOSTS_LENGTH_MAX {
-        return Err(HostsError::TooLong { path: path.to_owned() });
-    }
-    Ok(Some(text))
+    String::from_utf8(bytes)
+        .map(Some)
+        .map_err(|error| HostsError::Malformed { path: path.to_owned(), reason: error.to_string() })
 }
 
 #[derive(Deserialize)]
@@ -56,7 +52,7 @@ struct Host {
 }
 
 /// The hosts that a file names, and the registry itself as the last one.
-pub(super) fn parse(text: &str, dir: &Path, registry: &str) -> Result<Vec<Endpoint>, HostsError> {
+pub(crate) fn parse(text: &str, dir: &Path, registry: &str) -> Result<Vec<Endpoint>, HostsError> {
     let path = dir.join("hosts.toml");
     let malformed = |error: toml::de::Error| {
         let reason = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,24 +1,18 @@
 //! What the tests of the client share: a registry that misbehaves on demand, images, a record of events.
 
-#![allow(dead_code, reason = "each test program uses a part of it")]
-
-pub mod content;
-pub mod stub;
+#![allow(dead_code, unused_imports, reason = "each test program uses a part of it")]
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+pub use mainstay_images_testing::wait::finish;
+pub use mainstay_images_testing::{content, stub};
 use mainstay_oci_image::{Event, Reference, Step};
 use mainstay_registry::liveness::Pace;
 use mainstay_registry::retry::RetryPolicy;
 use mainstay_registry::settings::Proxies;
 use mainstay_registry::{Credentials, Registry, Reporter, Repository, Settings};
-
-/// How long anything may take before a test gives up, in milliseconds. Far more than anything takes.
-pub const CONDITION_MS: u64 = 60_000;
-/// Time between two looks at a condition, in milliseconds.
-const POLL_MS: u64 = 10;
 
 /// Settings under which tests need no patience, and nothing of the machine is read.
 pub fn settings() -> Settings {
@@ -80,22 +74,4 @@ pub async fn open(settings: Settings, name: &str, credentials: Option<Credential
     let registry = Registry::new(settings);
     let repository = registry.open(&reference, credentials, events.reporter()).await.expect("good settings");
     (repository, events)
-}
-
-/// Looks until a condition holds.
-pub async fn until(what: &str, condition: impl Fn() -> bool) {
-    let look = async {
-        while !condition() {
-            tokio::time::sleep(Duration::from_millis(POLL_MS)).await;
-        }
-    };
-    finish(what, look).await;
-}
-
-/// Waits for a future; panics with `what` when it never ends.
-pub async fn finish<T>(what: &str, future: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(Duration::from_millis(CONDITION_MS), future).await {
-        Ok(value) => value,
-        Err(_) => panic!("waited {CONDITION_MS} ms in vain: {what}"),
-    }
 }

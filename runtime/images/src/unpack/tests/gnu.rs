@@ -51,10 +51,10 @@ fn node() -> impl Strategy<Value = Node> {
         1 => Just(NodeKind::Device),
     ];
     let path = proptest::collection::vec(name(), 1..4).prop_map(|names| names.join("/"));
-    let xattr = proptest::option::weighted(
-        0.3,
-        ("(user|trusted)\\.[a-z]{1,10}", proptest::collection::vec(any::<u8>(), 1..100)),
-    );
+    let attribute = ("(user|trusted)\\.[a-z]{1,10}", proptest::collection::vec(any::<u8>(), 1..100));
+    let capability =
+        any::<u32>().prop_map(|permitted| ("security.capability".to_owned(), capability(permitted)));
+    let xattr = proptest::option::weighted(0.3, prop_oneof![3 => attribute, 1 => capability]);
     (
         path,
         kind,
@@ -64,6 +64,12 @@ fn node() -> impl Strategy<Value = Node> {
         xattr,
     )
         .prop_map(|(path, kind, mode, owner, time, xattr)| Node { path, kind, mode, owner, time, xattr })
+}
+
+/// Capabilities of a program, as the kernel has them (`VFS_CAP_REVISION_2`), effective.
+fn capability(permitted: u32) -> Vec<u8> {
+    let words = [0x0200_0001, permitted, 0, 0, 0];
+    words.iter().flat_map(|word: &u32| word.to_le_bytes()).collect()
 }
 
 /// Makes the tree, as far as its nodes do not contradict one another.
@@ -114,7 +120,8 @@ fn make(root: &Path, nodes: &[Node]) {
             fs::set_permissions(path, fs::Permissions::from_mode(node.mode)).expect("permitted");
         }
         if let Some((name, value)) = &node.xattr
-            && matches!(node.kind, NodeKind::Directory | NodeKind::File(_))
+            && (matches!(node.kind, NodeKind::File(_))
+                || matches!(node.kind, NodeKind::Directory) && !name.starts_with("security."))
         {
             lsetxattr(path, name.as_str(), value, XattrFlags::empty()).expect("attributed");
         }
