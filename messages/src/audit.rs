@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 use crate::id::{ContainerId, SandboxId};
 use crate::process::ProcessIdentity;
+use crate::spec::Network;
 use crate::time::Timestamp;
 
 /// What a machine holds of one runtime.
@@ -20,6 +21,8 @@ pub struct Inventory {
     pub things: Vec<Thing>,
     /// Of the processes that were asked about, those that do not run (any more): gone, or not yet reaped.
     pub ended: Vec<ProcessIdentity>,
+    /// The networks that could not be looked at: that nothing of them was found says nothing.
+    pub unseen_networks: Vec<Network>,
 }
 
 /// One thing that was found below a runtime's own directories or cgroup, or that says it belongs there.
@@ -234,14 +237,6 @@ impl Owner {
     /// A container's, of a pod that is not known.
     pub fn container_alone(container: &ContainerId) -> Self {
         Self { sandbox: None, container: Some(container.clone()) }
-    }
-}
-
-impl Finding {
-    /// Whether it and another one are about the same thing.
-    pub fn is_about_the_same(&self, other: &Self) -> bool {
-        (self.deviation, self.kind, &self.place, self.pid, &self.owner)
-            == (other.deviation, other.kind, &other.place, other.pid, &other.owner)
     }
 }
 

@@ -110,8 +110,8 @@ impl System {
         }
         self.settle(&first.findings).await;
         let mut second = self.look().await?;
-        let before = &first.findings;
-        second.findings.retain(|finding| before.iter().any(|earlier| earlier.is_about_the_same(finding)));
+        let before = known::keys(&first.findings);
+        second.findings.retain(|finding| before.contains(&known::key(finding)));
         Ok(second)
     }
 
@@ -163,9 +163,9 @@ impl System {
             };
             finding.outcome = Some(outcome);
         }
-        let left = self.look_twice().await?.findings;
+        let left = known::keys(&self.look_twice().await?.findings);
         for finding in findings.iter_mut().filter(|finding| finding.outcome == Some(Ok(()))) {
-            if left.iter().any(|still| still.is_about_the_same(finding)) {
+            if left.contains(&known::key(finding)) {
                 let what = format!("{} {}", finding.kind, finding.place);
                 finding.outcome = Some(Err(Error::unavailable(what, "it is as it was after the repair")));
             }

@@ -6,15 +6,19 @@
 //! ```
 //!
 //! Owns: which of them a pod is given to, and the translation of what is asked and answered. Never: touches the machine
-//! itself, nor opens a network that nobody has: a runtime without such pods makes no bridge.
+//! itself, nor opens a network that nobody has: a runtime without such pods makes no bridge. One network that cannot be used keeps
+//! nobody from the other (P9).
 
 mod builtin;
 mod cni;
+mod lazy;
 mod questions;
+#[cfg(test)]
+mod tests;
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
+use std::sync::Arc;
 
 use mainstay_messages::audit::{Owner, Thing, ThingKind};
 use mainstay_messages::network::PodNetwork;
@@ -23,8 +27,9 @@ use mainstay_messages::{Error, Result, SandboxId, Timestamp};
 use mainstay_network::cni::{Cni, CniSettings};
 use mainstay_network::{Network, NetworkError};
 use mainstay_supervisor::netns::NamespaceNames;
-use mainstay_supervisor::{PodNetworks, PodToAttach};
+use mainstay_supervisor::{NetworkThings, PodNetworks, PodToAttach};
 
+use self::lazy::Lazy;
 use crate::config::Config;
 
 /// See the module.
@@ -33,49 +38,6 @@ pub(crate) struct Networks {
     builtin: Lazy<mainstay_network::Settings, Network>,
     cni: Lazy<CniSettings, Cni>,
     names: NamespaceNames,
-}
-
-/// A network that is opened when it is needed, and tried again when that did not work.
-#[derive(Debug)]
-struct Lazy<S, N> {
-    settings: S,
-    directory: PathBuf,
-    opened: Mutex<Option<Arc<N>>>,
-}
-
-impl<S: Clone, N> Lazy<S, N> {
-    fn new(settings: S, directory: PathBuf) -> Self {
-        Self { settings, directory, opened: Mutex::new(None) }
-    }
-
-    fn get(&self, open: impl FnOnce(S) -> Result<N>) -> Result<Arc<N>> {
-        // It holds a whole network or none, whoever panicked.
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(network) = &*opened {
-            return Ok(Arc::clone(network));
-        }
-        let network = Arc::new(open(self.settings.clone())?);
-        Ok(Arc::clone(opened.insert(network)))
-    }
-
-    fn take(&self) -> Option<Arc<N>> {
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    /// Whether it has ever been in use here.
-    fn has_been_used(&self) -> bool {
-        self.directory.exists()
-    }
-
-    /// Whether there is a file for a pod in its directory, which is the case from before anything is made for the pod until
-    /// all of it is gone.
-    fn has_file_of(&self, sandbox: &SandboxId) -> bool {
-        self.directory.join(sandbox.as_str()).exists()
-    }
-
-    fn file_of(&self, sandbox: &SandboxId) -> String {
-        self.directory.join(sandbox.as_str()).display().to_string()
-    }
 }
 
 impl Networks {
@@ -105,15 +67,35 @@ impl Networks {
         self.cni.get(|settings| Ok(Cni::open(settings)?))
     }
 
-    /// Closes the networks; the built-in one's bridge and table go when no pod has a lease any more. Nothing may be attached or
-    /// detached from now on. Blocks.
+    /// Closes the networks; the built-in one's bridge and table go when no pod has a lease any more. Nothing is attached,
+    /// detached or asked from now on. Blocks.
     pub(crate) fn close(&self) {
-        drop(self.cni.take());
-        let Some(network) = self.builtin.take().and_then(Arc::into_inner) else { return };
+        drop(self.cni.close());
+        let Some(network) = self.builtin.close() else { return };
+        let Some(network) = Arc::into_inner(network) else {
+            tracing::warn!(
+                "the bridge of the built-in network stays: somebody is still at work on the network"
+            );
+            return;
+        };
         match network.remove() {
             Ok(()) | Err(NetworkError::InUse { .. }) => {}
             Err(error) => tracing::warn!(%error, "the bridge of the built-in network stays"),
         }
+    }
+
+    fn builtin_things(&self, things: &mut Vec<Thing>) -> Result<()> {
+        if !self.builtin.is_in_use() {
+            return Ok(());
+        }
+        builtin::things(&*self.builtin()?, |pod| self.builtin.file_of(pod), things)
+    }
+
+    fn cni_things(&self, things: &mut Vec<Thing>) -> Result<()> {
+        if !self.cni.is_in_use() {
+            return Ok(());
+        }
+        cni::things(&*self.cni()?, |pod| self.cni.file_of(pod), &self.names, things)
     }
 
     /// What a pod has, for a runtime whose store has lost it.
@@ -150,26 +132,56 @@ impl PodNetworks for Networks {
     }
 
     fn detach(&self, sandbox: &SandboxId, namespace: Option<&Path>) -> Result<()> {
-        let builtin = match self.builtin.has_been_used() {
+        let is_in = (self.builtin.has_file_of(sandbox), self.cni.has_file_of(sandbox));
+        let builtin = match is_in.0 || self.builtin.is_open() {
             true => self.builtin().and_then(|network| Ok(network.detach(sandbox)?)),
             false => Ok(()),
         };
-        let cni = match self.cni.has_been_used() {
-            true => self.cni().and_then(|cni| cni::detach(&cni, sandbox, namespace)),
+        let cni = match is_in.1 || self.cni.is_open() {
+            true => self.cni().and_then(|cni| Ok(cni.detach(sandbox, namespace)?)),
             false => Ok(()),
         };
-        builtin.and(cni)
+        both(sandbox, is_in, builtin, cni)
     }
 
-    fn things(&self) -> Result<Vec<Thing>> {
-        let mut things = Vec::new();
-        if self.builtin.has_been_used() {
-            builtin::things(&*self.builtin()?, |pod| self.builtin.file_of(pod), &mut things)?;
+    fn remove_leak(&self, sandbox: &SandboxId, namespace: Option<&Path>) -> Result<()> {
+        let is_in = (self.builtin.has_file_of(sandbox), self.cni.has_file_of(sandbox));
+        let builtin = match self.builtin.is_in_use() {
+            true => self.builtin().and_then(|network| Ok(network.detach(sandbox)?)),
+            false => Ok(()),
+        };
+        let cni = match self.cni.is_in_use() {
+            true => self.cni().and_then(|cni| cni::remove_leak(&cni, sandbox, namespace, &self.names)),
+            false => Ok(()),
+        };
+        both(sandbox, is_in, builtin, cni)
+    }
+
+    fn things(&self) -> NetworkThings {
+        let mut found = NetworkThings::default();
+        let looks = [
+            (Kind::Builtin, self.builtin_things(&mut found.things)),
+            (Kind::Cni, self.cni_things(&mut found.things)),
+        ];
+        for (network, looked) in looks {
+            if let Err(error) = looked {
+                tracing::error!(%network, %error, "what pods have of a network cannot be seen; the audit says nothing of it");
+                found.unseen.push(network);
+            }
         }
-        if self.cni.has_been_used() {
-            cni::things(&*self.cni()?, |pod| self.cni.file_of(pod), &self.names, &mut things)?;
+        found
+    }
+}
+
+/// What came of taking something back from both networks. `is_in` says which of them, the built-in one first, had a file of the
+/// pod before: one that had none keeps no pod of the other from its end.
+fn both(sandbox: &SandboxId, is_in: (bool, bool), builtin: Result<()>, cni: Result<()>) -> Result<()> {
+    match (is_in, builtin) {
+        ((false, true), Err(error)) => {
+            tracing::warn!(%sandbox, %error, "the built-in network, which the pod is not in, cannot be used");
+            cni
         }
-        Ok(things)
+        (_, builtin) => builtin.and(cni),
     }
 }
 

@@ -24,6 +24,7 @@ use crate::find::find_shim;
 use crate::identity;
 use crate::link::CallError;
 use crate::machine::{Machine, now};
+use crate::saga::Turn;
 use crate::shim::{Shim, Stage, collect};
 use crate::state::Ledger;
 use crate::task;
@@ -172,7 +173,11 @@ fn release_network(machine: &Arc<Machine>, sandbox: SandboxId) {
         let (pod, after_ms) = (sandbox.clone(), machine.settings.timeouts.network_ms);
         let what = format!("the taking back of the network of pod {sandbox}");
         let work = move |machine: &Machine| attach::detach_now(machine, &pod, None);
-        if let Err(error) = machine.blocking_within(what, after_ms, work).await {
+        let taken_back = async {
+            let turn = Turn::take(&machine, format!("pod {sandbox}")).await?;
+            turn.blocking_within(what, after_ms, work).await
+        };
+        if let Err(error) = taken_back.await {
             tracing::warn!(%sandbox, %error, "a pod of before the reboot still has a network");
         }
     });

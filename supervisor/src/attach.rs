@@ -74,6 +74,8 @@ pub(crate) async fn restore(shim: Rc<Shim>, record: SandboxRecord) -> Result<()>
     shim.alive()?;
     let shim_of = Some(Rc::clone(&shim));
     let remains = Remains::of(&shim.machine, &record.id, shim_of, PodEnd::Stopped).await?;
+    // The pod may have been stopped while this waited for its turn.
+    shim.alive()?;
     let made = shim.namespaces(&record.spec).await?.network;
     name_namespace(&remains, &shim, made).await?;
     let before = shim.network();
@@ -110,7 +112,7 @@ pub(crate) fn detach_now(machine: &Machine, sandbox: &SandboxId, held: Option<Ar
 pub(crate) fn remove_leak(machine: &Machine, sandbox: &SandboxId) -> Result<()> {
     let namespace = find_namespace(machine, sandbox);
     let place = namespace.as_ref().map(netns::place_of);
-    machine.networks.detach(sandbox, place.as_deref())?;
+    machine.networks.remove_leak(sandbox, place.as_deref())?;
     machine.names.remove(sandbox).map_err(at(&machine.names.path(sandbox)))
 }
 

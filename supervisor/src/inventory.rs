@@ -48,13 +48,15 @@ pub(crate) fn take(machine: &Machine, asked: Vec<ProcessIdentity>) -> Result<Inv
     let mounts = mounts::of(&machine.directories).map_err(|error| Error::unavailable("/proc", error))?;
     things.extend(mounts);
     things.extend(namespaces::of(&machine.names).map_err(unreadable)?);
-    things.extend(machine.networks.things()?);
+    let networks = machine.networks.things();
+    things.extend(networks.things);
     let ended = |process: &ProcessIdentity| match identity::fate(process) {
         Ok(fate) => fate == Fate::Ended,
         // What cannot be found out is not said.
         Err(_) => false,
     };
-    Ok(Inventory { things, ended: asked.into_iter().filter(ended).collect() })
+    let ended = asked.into_iter().filter(ended).collect();
+    Ok(Inventory { things, ended, unseen_networks: networks.unseen })
 }
 
 fn shims(machine: &Machine, clock: &ProcessClock) -> Vec<Thing> {

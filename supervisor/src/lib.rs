@@ -77,7 +77,7 @@ pub use claim::{CLAIM_WAIT_MS, Claim};
 pub use exits::{EXIT_QUESTION_MS, RECEIPTS_GATHERED_MS, RECONNECT_MAX_MS, RECONNECT_MIN_MS};
 pub use facts::RECEIPT_TIMEOUT_MS;
 pub use mainstay_nri as nri;
-pub use network::{NoNetworks, PodNetworks, PodToAttach};
+pub use network::{NetworkThings, NoNetworks, PodNetworks, PodToAttach};
 pub use settings::{Lifetime, OomScorePolicy, Program, SupervisorSettings, Timeouts};
 pub use shim::SHIM_DEATH_DEADLINE_MS;
 pub use stop::{SHIM_KILL_WAIT_MS, STOP_REPORTS_MS};

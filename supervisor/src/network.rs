@@ -8,6 +8,7 @@ use std::path::Path;
 
 use mainstay_messages::audit::Thing;
 use mainstay_messages::network::PodNetwork;
+use mainstay_messages::spec::Network;
 use mainstay_messages::{Error, Result, SandboxId, SandboxSpec};
 
 /// Whoever gives pods their networks. All of it blocks, and has deadlines of its own; it may be called from any thread.
@@ -29,11 +30,24 @@ pub trait PodNetworks: fmt::Debug + Send + Sync {
     /// What could not be taken back. The next call tries it again.
     fn detach(&self, sandbox: &SandboxId, namespace: Option<&Path>) -> Result<()>;
 
-    /// What the machine has of all networks of this runtime, for audits.
+    /// The same for a pod that an audit has found something of: also what no file tells of any more.
     ///
     /// # Errors
-    /// Of looking at the machine.
-    fn things(&self) -> Result<Vec<Thing>>;
+    /// What could not be taken back. The next call tries it again.
+    fn remove_leak(&self, sandbox: &SandboxId, namespace: Option<&Path>) -> Result<()>;
+
+    /// What the machine has of all networks of this runtime, for audits. One that cannot be looked at keeps none of the others
+    /// from it; why it could not is in the log.
+    fn things(&self) -> NetworkThings;
+}
+
+/// What a look at the networks has shown.
+#[derive(Debug, Default)]
+pub struct NetworkThings {
+    /// What there is.
+    pub things: Vec<Thing>,
+    /// The networks that could not be looked at, or not at all of them.
+    pub unseen: Vec<Network>,
 }
 
 /// A pod that is to get its network.
@@ -66,7 +80,11 @@ impl PodNetworks for NoNetworks {
         Ok(())
     }
 
-    fn things(&self) -> Result<Vec<Thing>> {
-        Ok(Vec::new())
+    fn remove_leak(&self, _: &SandboxId, _: Option<&Path>) -> Result<()> {
+        Ok(())
+    }
+
+    fn things(&self) -> NetworkThings {
+        NetworkThings::default()
     }
 }

@@ -44,9 +44,6 @@ use self::record::Records;
 pub use self::result::{CniAddress, CniResult};
 use crate::spec::{POD_LINK, PortMapping};
 
-/// How long one plugin may run unless a setting says otherwise, in milliseconds.
-pub const PLUGIN_TIMEOUT_DEFAULT_MS: u64 = 60_000;
-
 /// Where things are.
 #[derive(Clone, Debug)]
 pub struct CniSettings {
@@ -225,12 +222,17 @@ impl Cni {
         cache::list(&self.settings.cache_dir)
     }
 
-    /// Removes such files of a pod that has no record. Fine when there are none.
-    pub fn forget(&self, pod: &SandboxId) -> Result<(), CniError> {
-        self.cached()?
-            .into_iter()
-            .filter(|cached| cached.pod == pod.as_str())
-            .try_for_each(|cached| cache::remove_file(&cached.path))
+    /// Removes such files of a pod that has no record: those for a namespace with the name of `netns`, because another
+    /// runtime's pod may have the same id. Fine when there are none, and for a pod with a record, which keeps its file.
+    pub fn forget(&self, pod: &SandboxId, netns: &Path) -> Result<(), CniError> {
+        let _turn = self.turn(pod)?;
+        if self.record(pod).is_some() {
+            return Ok(());
+        }
+        let is_its = |cached: &CachedResult| {
+            cached.pod == pod.as_str() && Path::new(&cached.netns).file_name() == netns.file_name()
+        };
+        self.cached()?.into_iter().filter(is_its).try_for_each(|cached| cache::remove_file(&cached.path))
     }
 
     /// All records: pods that plugins may have something for.

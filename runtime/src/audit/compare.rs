@@ -12,7 +12,8 @@
 //! | name of a network namespace | a pod that is not stopped |
 //!
 //! The other way round a pod that is Ready counts on its shim, directory, sockets and cgroup, and a container that is
-//! Created or Running on its process, bundle, layer and cgroup.
+//! Created or Running on its process, bundle, layer and cgroup. What a pod counts on of a network that could not be looked at
+//! is not missed.
 //!
 //! What an object in motion (being made, stopped or removed, or Unknown) has or has not is never a finding: somebody is at
 //! work on it. And since a look at a machine takes a while, there are two views, from before and after: what either
@@ -31,7 +32,7 @@ use mainstay_messages::audit::{Deviation, Finding, Inventory, Leak, Owner, Remed
 use mainstay_messages::record::{
     ContainerPhase, ContainerRecord, ContainerSnapshot, SandboxPhase, SandboxSnapshot,
 };
-use mainstay_messages::spec::Rootfs;
+use mainstay_messages::spec::{Network, Rootfs};
 use mainstay_messages::{ContainerId, ProcessIdentity, SandboxId};
 use mainstay_metrics::Running;
 use mainstay_supervisor::paths::Directories;
@@ -54,6 +55,7 @@ struct Present<'a> {
     owned: HashSet<(ThingKind, &'a Owner)>,
     places: HashSet<&'a str>,
     ended: HashSet<&'a ProcessIdentity>,
+    unseen_networks: &'a [Network],
 }
 
 impl View {
@@ -129,6 +131,14 @@ impl View {
                 format!("pod {sandbox} has lost its shim, and nothing of it should run"),
                 Remedy::Remove(Leak::PodProcesses { sandbox: sandbox.clone() }),
             )),
+            // It has lost the knowledge of its network, not the network: what runs in it may be in use.
+            (SandboxPhase::Ready, kind)
+                if network::needs_attachment(kind) && network::is_not_known(&pod.record) =>
+            {
+                let reason =
+                    format!("pod {sandbox} is ready, and its record does not say what network it has");
+                Some((reason, by_hand("remove the pod and make it anew")))
+            }
             (_, kind) if network::needs_attachment(kind) && pod.record.network.is_none() => {
                 Some((format!("pod {sandbox} has no network"), removal()))
             }
@@ -278,6 +288,7 @@ impl<'a> Present<'a> {
             owned: inventory.things.iter().map(|thing| (thing.kind, &thing.owner)).collect(),
             places: inventory.things.iter().map(|thing| thing.place.as_str()).collect(),
             ended: inventory.ended.iter().collect(),
+            unseen_networks: &inventory.unseen_networks,
         }
     }
 
@@ -308,7 +319,10 @@ impl<'a> Present<'a> {
             }
         }
         let mut lost = network::counted_on(&pod.record);
-        lost.retain(|(kind, _)| !self.owned.contains(&(*kind, &owner)));
+        let is_unseen = self.unseen_networks.contains(&pod.record.spec.network);
+        lost.retain(|(kind, _)| {
+            !(self.owned.contains(&(*kind, &owner)) || is_unseen && network::needs_attachment(*kind))
+        });
         let remedy = network::remedy(id, &lost);
         missing.extend(lost.iter().map(|(kind, place)| ghost(*kind, place.as_ref(), remedy.clone())));
         missing

@@ -23,7 +23,8 @@ pub(crate) struct Known {
     findings: HashMap<Key, Entry>,
 }
 
-type Key = (Deviation, ThingKind, String, Option<u32>, Owner);
+/// What a finding is about.
+pub(super) type Key = (Deviation, ThingKind, String, Option<u32>, Owner);
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -40,7 +41,7 @@ enum Told {
 impl Known {
     /// Takes what an audit has found; gives each finding an age, and answers those that the journal is to be told.
     pub(super) fn take(&mut self, findings: &mut [Finding], now: Timestamp) -> Vec<Finding> {
-        let found: HashSet<Key> = findings.iter().map(key).collect();
+        let found = keys(findings);
         self.findings.retain(|key, _| found.contains(key));
         let mut news = Vec::new();
         for finding in findings {
@@ -61,9 +62,14 @@ impl Known {
     }
 }
 
-fn key(finding: &Finding) -> Key {
+/// Two findings with one key are about the same thing.
+pub(super) fn key(finding: &Finding) -> Key {
     let Finding { deviation, kind, place, pid, owner, .. } = finding;
     (*deviation, *kind, place.clone(), *pid, owner.clone())
+}
+
+pub(super) fn keys(findings: &[Finding]) -> HashSet<Key> {
+    findings.iter().map(key).collect()
 }
 
 #[cfg(test)]

@@ -31,10 +31,16 @@ pub(super) fn attach(cni: &Cni, pod: &PodToAttach<'_>) -> Result<PodNetwork> {
     Ok(shown(result, pod.name.to_owned()))
 }
 
-/// Has the plugins take back what they gave, and removes what other programs were told of it.
-pub(super) fn detach(cni: &Cni, sandbox: &SandboxId, namespace: Option<&Path>) -> Result<()> {
+/// Has the plugins take back what they gave, and removes what other programs were told of it, also where the record of that is
+/// lost.
+pub(super) fn remove_leak(
+    cni: &Cni,
+    sandbox: &SandboxId,
+    namespace: Option<&Path>,
+    names: &NamespaceNames,
+) -> Result<()> {
     cni.detach(sandbox, namespace)?;
-    Ok(())
+    Ok(cni.forget(sandbox, &names.path(sandbox))?)
 }
 
 /// What plugins are asked for.

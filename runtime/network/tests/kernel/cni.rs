@@ -229,6 +229,26 @@ fn status_and_garbage_collection_are_for_1_1_0() {
     assert!(error.starts_with("the CNI plugin \"two\" is in none of "), "{error}");
 }
 
+/// A file for other programs stayed for ever when the record of its pod was lost: no DEL was ever due.
+#[test]
+fn what_others_are_told_of_a_pod_without_a_record_can_be_removed() {
+    let bench = Bench::new(TWO);
+    bench.fake("one", RESULT);
+    bench.fake("two", RESULT);
+    let cni = bench.open();
+    attach(&cni).expect("attached");
+    cni.forget(&pod("one"), Path::new(NOWHERE)).expect("refrains");
+    assert_eq!(cni.cached().expect("read").len(), 1, "there is a record");
+    drop(cni);
+    fs::remove_file(bench.path("records/one")).expect("lost");
+    let cni = bench.open();
+    cni.detach(&pod("one"), None).expect("nothing is known of it");
+    cni.forget(&pod("one"), Path::new("/run/netns/of-another")).expect("refrains");
+    assert_eq!(cni.cached().expect("read").len(), 1, "another runtime's");
+    cni.forget(&pod("one"), Path::new(NOWHERE)).expect("removed");
+    assert_eq!(cni.cached().expect("read"), []);
+}
+
 /// A record that a disk had damaged still stands for something that plugins hold.
 #[test]
 fn a_damaged_record_is_named_and_gets_its_del() {

@@ -23,6 +23,11 @@ pub(super) fn needs_attachment(kind: ThingKind) -> bool {
     )
 }
 
+/// Whether a pod asks for a network, and its record has none: it was rebuilt when the network could not be asked.
+pub(super) fn is_not_known(record: &SandboxRecord) -> bool {
+    record.spec.network.is_attached() && record.network.is_none()
+}
+
 /// What is done about what a ready pod has lost of its network: it is made anew, unless what says how it was is lost too.
 pub(super) fn remedy(sandbox: &SandboxId, lost: &[(ThingKind, String)]) -> Remedy {
     let is_record = |kind| matches!(kind, ThingKind::AddressLease | ThingKind::CniRecord);

@@ -2,7 +2,7 @@
 
 use mainstay_messages::network::{NetworkDns, PodNetwork};
 use mainstay_messages::record::{Activity, SandboxRecord, ShimRecord};
-use mainstay_messages::spec::{Network, PortMapping, Protocol};
+use mainstay_messages::spec::{PortMapping, Protocol};
 use mainstay_messages::{ContainerSpec, SandboxSpec, Timestamp};
 use rstest::rstest;
 
@@ -82,7 +82,7 @@ fn view(pods: &[SandboxSnapshot], containers: &[ContainerSnapshot]) -> View {
 
 fn all(view: &View, things: Vec<Thing>, ended: &[u32]) -> Vec<Finding> {
     let ended = ended.iter().map(|pid| process(*pid)).collect();
-    compare(view, &Inventory { things, ended }, view, &directories())
+    compare(view, &Inventory { things, ended, ..Inventory::default() }, view, &directories())
 }
 
 fn kinds(findings: &[Finding]) -> Vec<(Deviation, ThingKind)> {
@@ -216,7 +216,7 @@ fn an_activity_is_motion_too() {
 #[test]
 fn what_either_view_accounts_for_is_no_leak() {
     let (with, without) = (view(&[pod()], &[container()]), view(&[], &[]));
-    let inventory = Inventory { things: things(), ended: vec![] };
+    let inventory = Inventory { things: things(), ..Inventory::default() };
     assert_eq!(compare(&with, &inventory, &without, &directories()), []);
     assert_eq!(compare(&without, &inventory, &with, &directories()), []);
 }
@@ -229,7 +229,7 @@ fn only_what_both_views_count_on_can_be_a_ghost() {
     let (before, after) = (view(&[pod()], &[container()]), view(&[pod()], &[ended]));
     let mut things = things();
     things.retain(|thing| thing.kind != ThingKind::Process);
-    let inventory = Inventory { things, ended: vec![process(INIT_PID)] };
+    let inventory = Inventory { things, ended: vec![process(INIT_PID)], ..Inventory::default() };
     assert_eq!(compare(&before, &inventory, &after, &directories()), []);
 }
 
@@ -321,7 +321,7 @@ fn what_runs_is_counted_as_the_records_have_it_and_as_the_kernel_has_it() {
     let mut things = things();
     let stranger = Owner::pod(&"eeee".parse().expect("an id"));
     things.push(running(ThingKind::Shim, 300, stranger));
-    let inventory = Inventory { things, ended: Vec::new() };
+    let inventory = Inventory { things, ..Inventory::default() };
     let (containers, shims) = super::running(&inventory, &view(&[pod()], &[container()]));
     assert_eq!(containers, Running { by_records: 1, by_kernel: 1 });
     assert_eq!(shims, Running { by_records: 1, by_kernel: 2 });
@@ -368,11 +368,43 @@ fn a_network_goes_whole_when_nothing_accounts_for_it() {
     assert_eq!(unknown.len(), 5);
     assert!(unknown.iter().all(|finding| finding.remedy == remedy), "{unknown:#?}");
     pod.record.network = None;
+    pod.record.spec.network = Network::None;
     let without = all(&view(&[pod.clone()], &[]), things.clone(), &[]);
     assert_eq!(without.len(), 4, "a name it may have all the same: {without:#?}");
+    assert!(without.iter().all(|finding| finding.remedy == remedy), "{without:#?}");
     pod.record.phase = SandboxPhase::Stopped;
     pod.record.shim = None;
     assert_eq!(of_network(all(&view(&[pod], &[]), things, &[])).len(), 5);
+}
+
+/// A record was rebuilt while the network could not be asked, and a repair took the network from the pod that ran with it.
+#[test]
+fn what_a_ready_pod_may_use_is_not_taken_from_it_because_its_record_is_poor() {
+    let (mut pod, things) = attached();
+    pod.record.network = None;
+    let findings = all(&view(&[pod.clone()], &[]), things.clone(), &[]);
+    assert_eq!(findings.len(), 4, "{findings:#?}");
+    assert!(findings.iter().all(|finding| matches!(finding.remedy, Remedy::ByHand { .. })), "{findings:#?}");
+    pod.record.phase = SandboxPhase::Stopped;
+    let stopped = all(&view(&[pod], &[]), things, &[]);
+    assert!(stopped.iter().all(|finding| matches!(finding.remedy, Remedy::Remove(_))), "{stopped:#?}");
+}
+
+/// A bridge that somebody else had made failed each audit, or made ghosts of all leases and links.
+#[test]
+fn nothing_is_missed_of_a_network_that_could_not_be_looked_at() {
+    let (pod, mut things) = attached();
+    things.retain(|thing| !network::needs_attachment(thing.kind));
+    let view = view(&[pod], &[]);
+    let look = |unseen: &[Network]| {
+        let inventory =
+            Inventory { things: things.clone(), ended: Vec::new(), unseen_networks: unseen.to_vec() };
+        kinds(&compare(&view, &inventory, &view, &directories()))
+    };
+    assert_eq!(look(&[Network::Builtin]), []);
+    let lost =
+        [ThingKind::FirewallRule, ThingKind::NetworkLink, ThingKind::BridgePort, ThingKind::AddressLease];
+    assert_eq!(look(&[Network::Cni]), lost.map(|kind| (Deviation::Ghost, kind)));
 }
 
 #[test]
