@@ -5,15 +5,18 @@ use std::time::Duration;
 
 use mainstay::{
     Config, ContainerId, ContainerPhase, Error, EventOptions, FailPolicy, HookOutcome, IfRunning, Journaled,
-    PluginSettings, PluginState, PluginStatus, Repair, Resources, Runtime, SandboxId, SandboxPhase,
+    Network, PluginSettings, PluginState, PluginStatus, Repair, Resources, Runtime, SandboxId, SandboxPhase,
     SandboxSpec, Shutdown, Subject, What,
 };
-use mainstay_integration_tests::{Shorthand, World, script_spec, wait, world};
+use mainstay_integration_tests::net::Internet;
+use mainstay_integration_tests::{Shorthand, World, peer, script_spec, wait, world};
 use mainstay_nri_plugin::faults::{Fault, Faults, Obedient};
 use mainstay_nri_plugin::{Adjusted, Door, Identity, Options, Plugin, Updated, api, run};
 use tokio::task::JoinHandle;
 
-/// A deadline for tests in which it passes, in milliseconds.
+/// A deadline for tests in which it passes, in milliseconds: long enough for a plugin that does answer, on a slow machine too.
+const LATE_MS: u64 = 1_500;
+/// A deadline where it does not matter who keeps it, in milliseconds.
 const SHORT_MS: u64 = 200;
 
 /// A plugin that runs in this test, and what it was told.
@@ -188,11 +191,11 @@ async fn a_pod_is_not_ready_before_its_hook_has_answered() {
 #[tokio::test]
 async fn a_late_answer_costs_its_request_alone_and_the_plugin_stays() {
     let world = world!();
-    let config = with_plugins(&world, |config| config.nri.request_timeout_ms = SHORT_MS);
+    let config = with_plugins(&world, |config| config.nri.request_timeout_ms = LATE_MS);
     let runtime = start(&config).await;
     let stub = Stub::start(&config, "10", "stub");
     live(&runtime, "10-stub").await;
-    stub.faults.set("RunPodSandbox", Fault::Late(Duration::from_millis(3 * SHORT_MS)), Some(1));
+    stub.faults.set("RunPodSandbox", Fault::Late(Duration::from_millis(3 * LATE_MS)), Some(1));
     let pod = runtime.pod("late").await;
     let missed = ("RunPodSandbox".to_owned(), vec![HookOutcome::Missed]);
     wait::until_async("the journal has it", async || hooks(&runtime, &pod).await.contains(&missed)).await;
@@ -210,8 +213,8 @@ async fn a_late_answer_costs_its_request_alone_and_the_plugin_stays() {
 async fn a_plugin_that_hangs_is_given_up_after_its_strikes_and_comes_again() {
     let world = world!();
     let config = with_plugins(&world, |config| {
-        config.nri.request_timeout_ms = SHORT_MS;
-        config.nri.synchronize_timeout_ms = SHORT_MS;
+        config.nri.request_timeout_ms = LATE_MS;
+        config.nri.synchronize_timeout_ms = LATE_MS;
         config.nri.strikes_max = 2;
     });
     let runtime = start(&config).await;
@@ -240,7 +243,7 @@ async fn a_plugin_that_hangs_is_given_up_after_its_strikes_and_comes_again() {
 async fn a_plugin_that_fails_closed_and_does_not_answer_fails_the_request() {
     let world = world!();
     let config = with_plugins(&world, |config| {
-        config.nri.request_timeout_ms = SHORT_MS;
+        config.nri.request_timeout_ms = LATE_MS;
         config.nri.fail = FailPolicy::Closed;
     });
     let runtime = start(&config).await;
@@ -394,7 +397,7 @@ fn refused(stub: &Stub) -> String {
 async fn no_plugin_stands_in_the_way_of_an_end() {
     let world = world!();
     let config = with_plugins(&world, |config| {
-        config.nri.request_timeout_ms = SHORT_MS;
+        config.nri.request_timeout_ms = LATE_MS;
         config.nri.fail = FailPolicy::Closed;
     });
     let runtime = start(&config).await;
@@ -417,7 +420,7 @@ async fn no_plugin_stands_in_the_way_of_an_end() {
 #[tokio::test]
 async fn a_plugin_that_talks_nonsense_harms_nobody_else() {
     let world = world!();
-    let config = with_plugins(&world, |config| config.nri.request_timeout_ms = SHORT_MS);
+    let config = with_plugins(&world, |config| config.nri.request_timeout_ms = LATE_MS);
     let runtime = start(&config).await;
     let good = Stub::start(&config, "20", "good");
     let bad = Stub::start(&config, "10", "bad");
@@ -707,4 +710,46 @@ async fn figures() {
 fn median(times: &mut [Duration]) -> Option<Duration> {
     times.sort();
     times.get(times.len() / 2).copied()
+}
+
+/// A plugin that keeps the addresses and the namespaces of the pods of which it is told that they run.
+#[derive(Clone, Default)]
+struct Surveyor(Arc<std::sync::Mutex<Vec<api::PodSandbox>>>);
+
+#[mainstay_nri_plugin::async_trait]
+impl Plugin for Surveyor {
+    fn events(&self) -> api::EventMask {
+        api::EventMask::NONE.with(api::Event::RUN_POD_SANDBOX)
+    }
+
+    async fn run_pod_sandbox(&self, pod: api::PodSandbox) -> mainstay_nri_plugin::Result<()> {
+        self.0.lock().expect("sound").push(pod);
+        Ok(())
+    }
+}
+
+/// The network is made before plugins are asked, and they were told of a pod without addresses.
+#[tokio::test]
+async fn a_plugin_sees_the_addresses_of_a_pod_when_it_runs() {
+    let world = world!();
+    if peer::find("ip", "iproute2").is_none() {
+        return;
+    }
+    let _internet = Internet::enter();
+    let config = with_plugins(&world, |config| config.network.default = Network::Builtin);
+    let runtime = start(&config).await;
+    let surveyor = Surveyor::default();
+    let _stub = Stub::with(&config, "10", "surveyor", surveyor.clone(), Faults::default());
+    live(&runtime, "10-surveyor").await;
+    let pod = runtime.pod("p").await;
+    let network = runtime.sandbox(&pod).expect("listed").record.network.clone().expect("it has one");
+    let ips: Vec<_> = network.ips.iter().map(|address| address.ip.to_string()).collect();
+    assert!(!ips.is_empty(), "{network:?}");
+    let seen = surveyor.0.lock().expect("sound").pop().expect("it was told");
+    assert_eq!((seen.id.as_str(), &seen.ips), (pod.as_str(), &ips));
+    let namespaces: Vec<_> =
+        seen.linux.namespaces.iter().map(|own| (own.type_.as_str(), own.path.as_str())).collect();
+    assert_eq!(namespaces, [("network", network.namespace.to_str().expect("text"))]);
+    runtime.remove_sandbox(&pod).await.expect("removed");
+    world.finish(runtime).await;
 }

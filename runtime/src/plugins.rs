@@ -132,21 +132,22 @@ fn noted(what: What) -> Noted {
 }
 
 impl Node {
-    fn facts(&self, pod: &SandboxId) -> PodFacts {
-        let cgroup = format!("{}/{pod}", self.cgroup_parent.trim_end_matches('/'));
-        PodFacts { cgroup, ..PodFacts::default() }
+    fn facts(&self, pod: &SandboxRecord) -> PodFacts {
+        PodFacts::of(pod, format!("{}/{}", self.cgroup_parent.trim_end_matches('/'), pod.id))
     }
 }
 
 impl line::Node for Node {
     fn pod(&self, pod: &SandboxId) -> Option<PodSandbox> {
         let shown = self.wired.get()?.directory.sandbox(pod)?;
-        Some(adjust::pod(&shown.record, &self.facts(pod)))
+        Some(adjust::pod(&shown.record, &self.facts(&shown.record)))
     }
 
     fn container(&self, container: &ContainerId) -> Option<Container> {
-        let shown = self.wired.get()?.directory.container(container)?;
-        Some(adjust::container(&shown.record, &self.facts(&shown.record.sandbox)))
+        let directory = &self.wired.get()?.directory;
+        let shown = directory.container(container)?;
+        let pod = directory.sandbox(&shown.record.sandbox)?;
+        Some(adjust::container(&shown.record, &self.facts(&pod.record)))
     }
 
     fn update(&self, container: ContainerId, limits: Resources) -> BoxFuture<'static, Result<()>> {

@@ -278,7 +278,10 @@ async fn start_actors(settings: SupervisorSettings, config: &Config) -> Result<R
     let metrics = measure(&core, &store);
     let closed = |_| Error::internal("the router", "it ended while it was started");
     if let Some(plugins) = &plugins {
-        plugins.welcome(&supervisor, &loaded).await?;
+        // Pods come back without it (P5): what it costs is that plugins do not hear of ends that came before.
+        if let Err(error) = plugins.welcome(&supervisor, &loaded).await {
+            tracing::error!(%error, "what plugins were told of pods could not be read; they may not hear of ends that they are owed");
+        }
     }
     core.router.send(Recover { loaded, how }).await.map_err(closed)?;
     if let Some(plugins) = &plugins {

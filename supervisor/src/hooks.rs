@@ -93,7 +93,8 @@ pub(crate) async fn pod_is_gone(remains: &stop::Remains) -> Result<()> {
             heard.insert(plugin.clone());
         }
     }
-    note(machine, id, move |told| told.gone(&heard)).await
+    note_end(machine, id, move |told| told.gone(&heard)).await;
+    Ok(())
 }
 
 /// A plugin has come to know all there is: what it is owed from earlier is told to it.
@@ -107,15 +108,13 @@ pub(crate) async fn plugin_came(machine: Arc<Machine>, plugin: PluginName) {
             return;
         }
         let heard = BTreeSet::from([plugin.clone()]);
-        let noted = note(&machine, &id, move |told| {
+        let noted = note_end(&machine, &id, move |told| {
             match told.end {
                 End::Owed => told.gone(&heard),
                 End::Open => containers.iter().for_each(|id| told.ended(id, &heard)),
             };
         });
-        if let Err(error) = noted.await {
-            tracing::warn!(sandbox = %id, %plugin, %error, "it may be told twice of its end");
-        }
+        noted.await;
     }
 }
 
@@ -136,15 +135,14 @@ async fn settle_containers(
     true
 }
 
-/// Changes what plugins were told of a pod.
-async fn note(
-    machine: &Arc<Machine>,
-    pod: &SandboxId,
-    change: impl FnOnce(&mut Told) + Send + 'static,
-) -> Result<()> {
+/// Writes down what plugins were told of an end. A file that cannot be written stands in the way of no end (P7): it costs a
+/// plugin that it hears of one twice.
+async fn note_end(machine: &Arc<Machine>, pod: &SandboxId, change: impl FnOnce(&mut Told) + Send + 'static) {
     let id = pod.clone();
     let what = format!("the writing of what plugins were told of pod {pod}");
-    machine.blocking(what, move |machine| machine.told.change(&id, change)).await
+    if let Err(error) = machine.blocking(what, move |machine| machine.told.change(&id, change)).await {
+        tracing::warn!(sandbox = %pod, %error, "plugins may be told of an end twice after a restart");
+    }
 }
 
 /// A pod as plugins see it when it ends.
@@ -155,7 +153,7 @@ fn described(machine: &Machine, id: &SandboxId) -> PodSandbox {
 
 /// What plugins are told of a pod beside its record.
 pub(crate) fn facts(machine: &Machine, record: &SandboxRecord) -> Result<PodFacts> {
-    Ok(PodFacts { cgroup: machine.pod_cgroup(&record.id)?.to_string(), ..PodFacts::default() })
+    Ok(PodFacts::of(record, machine.pod_cgroup(&record.id)?.to_string()))
 }
 
 /// CreateContainer: what plugins change of it is known before anything is made.
@@ -277,7 +275,8 @@ pub(crate) async fn container_is_gone(remains: &task::Remains) -> Result<()> {
         }
     }
     let id = id.clone();
-    note(machine, sandbox, move |told| told.ended(&id, &heard)).await
+    note_end(machine, sandbox, move |told| told.ended(&id, &heard)).await;
+    Ok(())
 }
 
 /// A container and its pod as plugins see them.
@@ -285,4 +284,26 @@ fn both(machine: &Machine, pod: &SandboxId, id: &ContainerId) -> (PodSandbox, Co
     let known = machine.plugins().and_then(|nri| nri.node().container(id));
     let told = || machine.told.of(pod).unwrap_or_default().container(pod, id);
     (described(machine, pod), known.unwrap_or_else(told))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::RUN_POD;
+    use crate::saga::Saga;
+    use crate::task::CREATE_CONTAINER;
+
+    /// The steps that leave something behind when their undo fails, but for those that only tell plugins.
+    fn leaving<A, U>(saga: &Saga<A, U>) -> Vec<&'static str> {
+        let steps = saga.steps.iter().skip(1).filter(|step| step.undo.is_some() && step.name != "hook");
+        steps.map(|step| step.name).collect()
+    }
+
+    /// Plugins could be told that a pod was gone whose shim still ran.
+    #[test]
+    fn plugins_hear_that_it_is_gone_when_all_of_it_is() {
+        let sorted = |names: &[&'static str]| names.iter().copied().collect::<BTreeSet<_>>();
+        assert_eq!(sorted(RUN_POD.steps[0].undone_after), sorted(&leaving(&RUN_POD)));
+        assert_eq!(sorted(CREATE_CONTAINER.steps[0].undone_after), sorted(&leaving(&CREATE_CONTAINER)));
+    }
 }

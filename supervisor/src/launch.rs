@@ -24,6 +24,7 @@ use crate::link::CallError;
 use crate::machine::Machine;
 use crate::oci::pod_resources;
 use crate::saga::{Progress, Saga, Step};
+use crate::settings::Lifetime;
 use crate::shim::Shim;
 use crate::spawn;
 use crate::stop::{self, Remains};
@@ -42,7 +43,7 @@ pub(crate) static RUN_POD: Saga<Launch, Remains> = Saga {
             name: "announcement",
             act: |_| Box::pin(std::future::ready(Ok(()))),
             undo: Some(|remains| Box::pin(hooks::pod_is_gone(remains))),
-            undone_after: &[],
+            undone_after: &["directories", "cgroup", "shim", "netns", "network"],
         },
         Step {
             name: "directories",
@@ -115,12 +116,13 @@ impl AsRef<Remains> for Launch {
 }
 
 impl Progress for Launch {
-    // A pod that is asked about meanwhile is being launched: its steps are short.
+    // Whoever asks about the pod meanwhile hears from the supervisor that it is being launched, and since when. The step is
+    // in the report only.
     fn at(&self, _step: &'static str) {}
 }
 
-/// Makes the pod's cgroup, starts the shim, and has it make the pod's namespaces. When it fails, nothing is left, or the
-/// next stop finds it.
+/// Takes the steps of [`RUN_POD`], the last of which waits for plugins. When it fails, nothing is left, or the next stop
+/// finds it.
 pub(crate) async fn launch(machine: Arc<Machine>, facts: Facts, record: SandboxRecord) -> Result<Rc<Shim>> {
     let remains = Remains::of(&machine, &record.id, None, PodEnd::Removed).await?;
     let launch = Launch { remains, record, facts, told: Cell::new(Telling::Due) };
@@ -140,9 +142,11 @@ impl Launch {
         &self.told
     }
 
-    /// Its record, with its shim.
+    /// Its record, with its shim and the network that it has by now.
     pub fn record(&self) -> Result<SandboxRecord> {
-        Ok(SandboxRecord { shim: Some(self.shim()?.record.clone()), ..self.record.clone() })
+        let shim = self.shim()?;
+        let network = shim.network();
+        Ok(SandboxRecord { shim: Some(shim.record.clone()), network, ..self.record.clone() })
     }
 
     /// The shim that was started.
@@ -228,6 +232,11 @@ async fn make_namespaces(launch: &Launch) -> Result<()> {
 /// Gives the pod's network namespace its name.
 async fn name_namespace(launch: &Launch) -> Result<()> {
     let shim = launch.shim()?;
+    let ends_by_itself = launch.remains.machine.settings.lifetime == Lifetime::WithRuntime;
+    if ends_by_itself && !launch.record.spec.network.is_attached() {
+        // Whoever kills the runtime would find nothing left but the name.
+        return Ok(());
+    }
     // They are made, so that this asks nobody.
     let made = shim.namespaces(&launch.record.spec).await?.network;
     attach::name_namespace(&launch.remains, &shim, made).await

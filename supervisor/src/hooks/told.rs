@@ -70,12 +70,14 @@ pub(crate) enum End {
 pub(crate) struct Book {
     directory: PathBuf,
     pods: Mutex<BTreeMap<SandboxId, Told>>,
+    /// Held over all of a change, also while it is written: readers do not wait for that. Taken before `pods`.
+    changing: Mutex<()>,
 }
 
 impl Book {
     /// An empty one, of a directory that may not be there.
     pub fn new(directory: PathBuf) -> Self {
-        Self { directory, pods: Mutex::default() }
+        Self { directory, pods: Mutex::default(), changing: Mutex::default() }
     }
 
     /// Reads what an earlier program has written. Pods that are not among `standing` are gone.
@@ -93,10 +95,17 @@ impl Book {
                 .filter(|_| whole)
                 .and_then(|stem| stem.to_str())
                 .and_then(|stem| stem.parse().ok());
-            let told = fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok());
-            match (pod, told) {
-                (Some(pod), Some(told)) => {
-                    let mut told: Told = told;
+            let text = match fs::read(&path) {
+                Ok(text) => text,
+                Err(error) => {
+                    // It is for the next program: another time it may be readable.
+                    let error = at(&path)(error);
+                    tracing::error!(%error, "plugins may not hear of an end that they are owed");
+                    continue;
+                }
+            };
+            match (pod, serde_json::from_slice::<Told>(&text)) {
+                (Some(pod), Ok(mut told)) => {
                     if !standing.contains(&pod) {
                         told.end = End::Owed;
                     }
@@ -104,7 +113,7 @@ impl Book {
                 }
                 _ => {
                     // Half written: nobody was told yet.
-                    tracing::warn!(path = %path.display(), "it cannot be read and is removed");
+                    tracing::warn!(path = %path.display(), "it says nothing of a pod and is removed");
                     let _ = fs::remove_file(&path);
                 }
             }
@@ -132,15 +141,18 @@ impl Book {
     /// Changes what is known of a pod, and writes it down before it answers. With nobody left it is forgotten. When that cannot
     /// be written it is known all the same: it may be on disk.
     pub fn change(&self, pod: &SandboxId, change: impl FnOnce(&mut Told)) -> Result<()> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.of(pod);
         let mut told = before.clone().unwrap_or_default();
         change(&mut told);
-        if before.as_ref() == Some(&told) || before.is_none() && told.plugins.is_empty() {
+        let nobody = told.plugins.is_empty();
+        // One of which nobody is left is here only when its file could not be removed: that is tried again.
+        if before.as_ref() == Some(&told) && !nobody || before.is_none() && nobody {
             return Ok(());
         }
         let path = self.directory.join(format!("{pod}.json"));
         self.lock().insert(pod.clone(), told.clone());
-        if told.plugins.is_empty() {
+        if nobody {
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(&path)(error)),
                 _ => drop(self.lock().remove(pod)),
@@ -254,5 +266,48 @@ mod tests {
         }
         assert_eq!(next.of(&pod), None);
         assert_eq!(fs::read_dir(&directory).expect("there").count(), 0);
+    }
+
+    /// Of two containers of a pod that were created at once, one could be forgotten.
+    #[test]
+    fn changes_at_once_are_all_kept() {
+        const THREADS: usize = 8;
+        const CHANGES: usize = 20;
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let book = Book::new(temp.path().join("nri"));
+        let pod: SandboxId = "p".parse().expect("an id");
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (book, pod) = (&book, &pod);
+                scope.spawn(move || {
+                    for change in 0..CHANGES {
+                        let name = plugin(&format!("10-p{thread}x{change}"));
+                        let change = |told: &mut Told| assert!(told.plugins.insert(name));
+                        book.change(pod, change).expect("written");
+                    }
+                });
+            }
+        });
+        let known = book.of(&pod).expect("known");
+        assert_eq!(known.plugins.len(), THREADS * CHANGES);
+        let next = Book::new(temp.path().join("nri"));
+        next.load(&[pod.clone()].into()).expect("read");
+        assert_eq!(next.of(&pod), Some(known), "and so on disk");
+    }
+
+    /// A file that could not be read for a moment was removed, and what was owed with it.
+    #[test]
+    fn only_what_says_nothing_is_removed() {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let book = Book::new(temp.path().to_owned());
+        // Reading it fails, also for root.
+        fs::create_dir(temp.path().join("unreadable.json")).expect("made");
+        for name in ["torn.json", "half.json.new"] {
+            fs::write(temp.path().join(name), "{").expect("written");
+        }
+        book.load(&BTreeSet::new()).expect("the others can be read");
+        let left: Vec<_> = fs::read_dir(temp.path()).expect("there").flatten().collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+        assert_eq!(left[0].file_name(), "unreadable.json");
     }
 }

@@ -41,7 +41,7 @@ pub(crate) static CREATE_CONTAINER: Saga<Creation, Remains> = Saga {
             name: "hook",
             act: |creation| Box::pin(hooks::create_container(creation)),
             undo: Some(|remains| Box::pin(hooks::container_is_gone(remains))),
-            undone_after: &[],
+            undone_after: &["bundle", "layer", "log", "task"],
         },
         Step {
             name: "bundle",

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use mainstay_messages::ExitStatus;
 use mainstay_messages::adjustment::{Adjustment, DeviceChange, DeviceNode, MountChange};
+use mainstay_messages::network::PodNetwork;
 use mainstay_messages::process::OomVerdict;
 use mainstay_messages::record::{ContainerPhase, ContainerRecord, Paused, SandboxRecord};
 use mainstay_messages::spec::{Access, Mount, MountSource, Propagation, Rootfs, Seccomp};
@@ -14,6 +15,13 @@ use mainstay_nri_api as api;
 use mainstay_nri_api::{ContainerState, MessageField, OptionalFileMode, OptionalInt, OptionalUInt32};
 
 use super::limits::described_limits;
+
+/// The kind of a network namespace, as OCI names it.
+const NETWORK_NAMESPACE: &str = "network";
+/// The label that names a pod's Kubernetes namespace.
+const NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";
+/// The label that has a pod's Kubernetes uid.
+const UID_LABEL: &str = "io.kubernetes.pod.uid";
 
 /// What a runtime knows of a pod beside its record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,6 +36,25 @@ pub struct PodFacts {
     pub namespace: String,
     /// The Kubernetes uid, where there is one.
     pub uid: String,
+}
+
+impl PodFacts {
+    /// What follows from a pod's record, and its cgroup. The network is that of the record: none before it is made.
+    pub fn of(record: &SandboxRecord, cgroup: String) -> Self {
+        let network = record.network.as_ref();
+        let path = |network: &PodNetwork| network.namespace.to_string_lossy().into_owned();
+        let label = |key: &str| record.spec.labels.get(key).cloned().unwrap_or_default();
+        Self {
+            cgroup,
+            ips: network.iter().flat_map(|network| &network.ips).map(|own| own.ip.to_string()).collect(),
+            namespaces: network
+                .map(|network| (NETWORK_NAMESPACE.to_owned(), path(network)))
+                .into_iter()
+                .collect(),
+            namespace: label(NAMESPACE_LABEL),
+            uid: label(UID_LABEL),
+        }
+    }
 }
 
 /// A pod.

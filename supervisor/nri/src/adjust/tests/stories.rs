@@ -1,8 +1,9 @@
 //! What plugins may do, one by one.
 
 use mainstay_messages::adjustment::MountChange;
-use mainstay_messages::record::ContainerRecord;
-use mainstay_messages::{ContainerSpec, Timestamp};
+use mainstay_messages::network::{PodAddress, PodNetwork};
+use mainstay_messages::record::{ContainerRecord, SandboxRecord};
+use mainstay_messages::{ContainerSpec, SandboxSpec, Timestamp};
 use mainstay_nri_api as api;
 use mainstay_nri_api::{
     ContainerEviction, ContainerUpdate, CreateContainerResponse, Field, LinuxResources, MessageField,
@@ -271,4 +272,32 @@ fn a_container_is_described_with_its_adjustment() {
     assert_eq!(seen.linux.resources.memory.limit.value, 1 << 26);
     let stored = serde_json::to_string(&record).expect("writable");
     assert_eq!(serde_json::from_str::<ContainerRecord>(&stored).expect("readable"), record);
+}
+
+/// Pods had networks, and plugins saw no addresses.
+#[test]
+fn a_pod_is_described_with_its_network_and_its_kubernetes_names() {
+    let mut spec = SandboxSpec::new("web".parse().expect("a name"));
+    spec.labels.insert("io.kubernetes.pod.namespace".to_owned(), "shop".to_owned());
+    spec.labels.insert("io.kubernetes.pod.uid".to_owned(), "4f1d".to_owned());
+    let mut record = SandboxRecord::intent("pod".parse().expect("an id"), spec, Timestamp(5));
+    let bare = PodFacts::of(&record, "/mainstay/pod".to_owned());
+    assert!(bare.ips.is_empty() && bare.namespaces.is_empty(), "it has none yet");
+    let address = |ip: &str| PodAddress { ip: ip.parse().expect("an address"), prefix: 24, gateway: None };
+    record.network = Some(PodNetwork {
+        name: "builtin".to_owned(),
+        namespace: "/run/netns/pod".into(),
+        link: "eth0".to_owned(),
+        ips: vec![address("10.89.0.2"), address("fd00:89::2")],
+        mac: None,
+        mtu: None,
+        dns: Default::default(),
+    });
+    let seen = crate::adjust::pod(&record, &PodFacts::of(&record, "/mainstay/pod".to_owned()));
+    assert_eq!(seen.ips, ["10.89.0.2", "fd00:89::2"]);
+    assert_eq!((seen.namespace.as_str(), seen.uid.as_str()), ("shop", "4f1d"));
+    assert_eq!(seen.linux.cgroup_parent, "/mainstay/pod");
+    let namespaces: Vec<_> =
+        seen.linux.namespaces.iter().map(|own| (own.type_.as_str(), own.path.as_str())).collect();
+    assert_eq!(namespaces, [("network", "/run/netns/pod")]);
 }
