@@ -27,6 +27,8 @@ const SECRET_ENCODED: &str = "dXNlcjpodW50ZXIy";
 const LAYER_BYTES: usize = 400_000;
 /// A silence that a test waits for, in milliseconds.
 const SILENCE_MS: u64 = 3_000;
+/// A silence in which a test has time to do something, and that it can wait for, in milliseconds.
+const STANDSTILL_MS: u64 = 20_000;
 
 /// A daemon that says all that it can.
 struct Node {
@@ -104,6 +106,25 @@ async fn fetching(stream: &mut StreamHandle, least: u64) {
         panic!("it ended before");
     };
     wait::finish("bytes of a layer come", moved).await;
+}
+
+/// Waits until a pull has joined another one. Nothing moves meanwhile: that so much of a layer is here already is what it is told
+/// at its beginning.
+async fn joined(stream: &mut StreamHandle, least: u64) {
+    let told = async {
+        let mut heard = Vec::new();
+        while let Some(item) = stream.next().await {
+            if let Item::Pull(PullProgress::Part { activity, bytes, .. }) = &item
+                && [PullActivity::Fetching, PullActivity::Waiting].contains(activity)
+                && (least..LAYER_BYTES as u64).contains(bytes)
+            {
+                return;
+            }
+            heard.push(item);
+        }
+        panic!("it ended before: {heard:?}");
+    };
+    wait::finish("a pull joins another", told).await;
 }
 
 fn assert_no_secret(text: &str) {
@@ -221,7 +242,8 @@ async fn who_joins_a_pull_needs_credentials_of_its_own() {
     });
     let stub = stub.await;
     let name = stub.name("team/app:v1");
-    let node = Node::start(&world, |_| {}).await;
+    // It stands still while others come; and when it is tried again, whoever is left goes on.
+    let node = Node::start(&world, |images| images.pull_progress_timeout_ms = STANDSTILL_MS).await;
     let mut first = node.begin(&name, password(SECRET)).await;
     fetching(&mut first, LAYER_BYTES as u64 / 2).await;
     *gate.lock().expect("no panic") = Ending::Whole;
@@ -229,7 +251,8 @@ async fn who_joins_a_pull_needs_credentials_of_its_own() {
         let (fault, text) = node.failure(&name, credentials).await;
         assert_eq!(fault, PullFault::Denied, "{text}");
     }
-    let second = node.begin(&name, password(SECRET)).await;
+    let mut second = node.begin(&name, password(SECRET)).await;
+    joined(&mut second, LAYER_BYTES as u64 / 2).await;
     // The first one leaves in the middle; the second goes on where it was.
     drop(first);
     end(second).await.expect("its credentials are good");
@@ -285,6 +308,14 @@ async fn a_pull_of_a_killed_daemon_goes_on_where_it_was() {
     let mut node = Node::start(&world, |_| {}).await;
     let mut pull = node.begin(&name, None).await;
     fetching(&mut pull, LAYER_BYTES as u64 / 2).await;
+    // What is told to have come is written a little later.
+    let partial = world.path().join("root/images/partial");
+    wait::until("a quarter of the layer is on the disk", || {
+        let files = fs::read_dir(&partial).expect("there").flatten();
+        let bytes: u64 = files.filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum();
+        (bytes >= LAYER_BYTES as u64 / 4).then_some(())
+    })
+    .await;
     node.daemon.kill();
     *whole.lock().expect("no panic") = true;
     let node = Node::start(&world, |_| {}).await;

@@ -140,8 +140,8 @@ impl ImageSettings {
              # docker_config = \"/root/.docker/config.json\"\n\
              # Then: directories of hosts as containerd has them (HOST/hosts.toml); the longest silence of a pull\n\
              # (0 is for ever), and the least that it has to bring in a window (0 bears trickles); what is done at the\n\
-             # same time; how often what no image needs is collected (0: on request and after `rmi` alone); and what\n\
-             # is taken of a stranger's image.\n\
+             # same time; how often what no image needs is collected (0: on request, after `rmi`, and after a pull that\n\
+             # found no room); and what is taken of a stranger's image.\n\
              {}",
             super::section(self)
         )

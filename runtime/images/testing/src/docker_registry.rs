@@ -99,7 +99,8 @@ impl DockerRegistry {
         self.directory.path()
     }
 
-    /// GETs of blobs so far, once the registry has told of all that it had told a moment ago.
+    /// GETs of blobs of which the registry has told so far. It tells of one a little after its answer: whoever counts waits for
+    /// those that there must be.
     pub fn blobs_fetched(&self) -> usize {
         let requests = self.requests.lock().expect("no panic");
         requests.iter().filter(|line| line.contains("\"GET ") && line.contains("/blobs/")).count()

@@ -65,8 +65,51 @@ fn usage_counts_files_once_and_holes_not() {
     fs::hard_link(directory.join("a"), directory.join("b")).expect("linked");
     fs::File::create(directory.join("hole")).expect("made").set_len(1 << 30).expect("long");
     std::os::unix::fs::symlink("/", directory.join("link")).expect("linked");
-    let used = usage(&directory).expect("counted");
+    let used = usage(&directory, || true).expect("counted");
     assert_eq!(used.inodes, 4);
     assert!((100_000..1_000_000).contains(&used.bytes), "{used:?}");
-    assert!(usage(Path::new("/nonexistent/layer")).is_err());
+    assert!(usage(Path::new("/nonexistent/layer"), || true).is_err());
+}
+
+/// A container that puts a link in the place of one of its directories, whenever that is, sends nobody elsewhere.
+#[test]
+fn usage_does_not_follow_a_link_that_takes_the_place_of_a_directory() {
+    let world = World::new();
+    let elsewhere = world.path("elsewhere");
+    fs::create_dir_all(elsewhere.join("below")).expect("made");
+    for number in 0..50 {
+        fs::write(elsewhere.join(format!("below/{number}")), "x").expect("written");
+    }
+    let mut asked_most = 0;
+    for moment in 1..=8 {
+        let directory = world.path(&format!("layer{moment}"));
+        fs::create_dir_all(directory.join("a/below")).expect("made");
+        let mut asked = 0;
+        let swap = || {
+            asked += 1;
+            if asked == moment {
+                fs::rename(directory.join("a"), world.path(&format!("away{moment}"))).expect("moved");
+                std::os::unix::fs::symlink(&elsewhere, directory.join("a")).expect("linked");
+            }
+            true
+        };
+        let used = usage(&directory, swap).expect("counted");
+        assert!(used.inodes <= 3, "{moment}: {used:?}");
+        asked_most = asked_most.max(asked);
+    }
+    assert_eq!(asked_most, 5, "three directories and two entries: every moment was tried");
+}
+
+#[test]
+fn usage_gives_up_when_nobody_waits() {
+    let world = World::new();
+    let directory = world.path("layer");
+    fs::create_dir(&directory).expect("made");
+    fs::write(directory.join("a"), "x").expect("written");
+    let mut asked = 0;
+    let error = usage(&directory, || {
+        asked += 1;
+        asked < 2
+    });
+    assert_eq!(error.expect_err("it was told so").kind(), std::io::ErrorKind::Interrupted);
 }
