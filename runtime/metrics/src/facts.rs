@@ -178,6 +178,7 @@ impl Facts {
 
     pub(crate) fn missed(&self, from: Seq, to: Seq) {
         self.uncounted.inc_by(to.0.saturating_sub(from.0) + 1);
+        self.sagas.missed();
     }
 
     pub(crate) fn observe(&self, event: &Event) {

@@ -34,6 +34,11 @@ impl Pending {
         }
         pending.len()
     }
+
+    /// Nobody knows any more of what something is left.
+    pub(crate) fn clear(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
 }
 
 fn key(subject: &Subject) -> Option<String> {

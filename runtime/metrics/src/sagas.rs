@@ -168,6 +168,13 @@ impl Sagas {
     pub(crate) fn gone(&self, subject: &Subject) {
         self.undos_pending.set(number(self.pending.gone(subject)));
     }
+
+    /// Entries are missing. An end may be among them, and an object that waits for it would be shown for ever; what is really
+    /// left is told again at the next try.
+    pub(crate) fn missed(&self) {
+        self.pending.clear();
+        self.undos_pending.set(0);
+    }
 }
 
 fn number(of: usize) -> i64 {

@@ -170,6 +170,20 @@ fn an_audit_is_shown_until_the_next_and_what_is_gone_is_zero() {
     assert_eq!(second.value("mainstay_audits_total", &[("outcome", "failed")]), Some(1.0));
 }
 
+/// The end of what could not be undone was among entries that nobody read, and the gauge stood at 1 until the next start.
+#[test]
+fn what_is_left_is_forgotten_with_entries_that_were_missed() {
+    let metrics = metrics();
+    let pending = || scrape(&metrics).value("mainstay_saga_undos_pending", &[]);
+    ran(&metrics, &[step("cgroup", Way::Undo, Some("busy"))]);
+    assert_eq!(pending(), Some(1.0));
+    metrics.missed(Seq(2), Seq(4));
+    assert_eq!(pending(), Some(0.0));
+    assert_eq!(scrape(&metrics).value("mainstay_journal_facts_uncounted_total", &[]), Some(3.0));
+    ran(&metrics, &[step("cgroup", Way::Undo, Some("busy"))]);
+    assert_eq!(pending(), Some(1.0), "it was tried again");
+}
+
 /// A catalogue that forgets a metric, or a label of one, makes a page and alerts that are wrong.
 #[test]
 fn the_catalogue_has_all_that_is_shown_and_nothing_else() {
