@@ -23,9 +23,9 @@ pub const CGROUP_PARENT_DEFAULT: &str = "/mainstay";
 pub const LAUNCH_DEFAULT_MS: u64 = 10_000;
 /// Time to connect to a shim's socket, in milliseconds.
 pub const CONNECT_DEFAULT_MS: u64 = 2_000;
-/// Time to set up a container's PID 1, in milliseconds. The shim gives up after 60 s and says where it hung, so this
-/// is a little more.
-pub const CREATE_DEFAULT_MS: u64 = 65_000;
+/// Time to set up a container's PID 1, in milliseconds. The shim gives up after 60 s, takes back what there is, and says
+/// where it hung, so this is more.
+pub const CREATE_DEFAULT_MS: u64 = 80_000;
 /// Time to let PID 1 run, and to start an exec, in milliseconds.
 pub const START_DEFAULT_MS: u64 = 15_000;
 /// Time to send a signal, in milliseconds.

@@ -12,6 +12,7 @@ mod query;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mainstay_messages::error::Kind;
 use mainstay_messages::router::TaskKey;
@@ -43,6 +44,9 @@ const CRI_LOG_SCHEME: &str = "cri-log://";
 const STREAM: &str = "stream://";
 /// The same, and input is closed when the first client leaves.
 const STREAM_ONCE: &str = "stream://once";
+/// Time for plugins to be told of a start, their turn included, in milliseconds: with [`crate::settings::START_DEFAULT_MS`] less
+/// than who asks for a start waits for it.
+const START_HOOK_MS: u64 = 25_000;
 
 /// Lets PID 1 run. From this call on it is under way.
 pub(crate) fn start(
@@ -58,7 +62,14 @@ pub(crate) fn start(
 }
 
 async fn let_run(shim: Rc<Shim>, container: ContainerId) -> Result<Timestamp> {
-    hooks::container_starts(&shim.machine, &shim.sandbox, &container).await?;
+    let told = hooks::container_starts(&shim.machine, &shim.sandbox, &container);
+    // Nothing was done by then, so that the start can be asked for again.
+    let late = |_| Error::HookFailed {
+        hook: "StartContainer".to_owned(),
+        plugin: "-".to_owned(),
+        reason: format!("the pod had no turn with its plugins within {START_HOOK_MS} ms"),
+    };
+    tokio::time::timeout(Duration::from_millis(START_HOOK_MS), told).await.map_err(late)??;
     let request = StartRequest { id: container.as_str().to_owned(), ..Default::default() };
     // Taken before, so that no exit can seem to be earlier than the start.
     let at = now();

@@ -28,10 +28,10 @@ use crate::world::World;
 
 /// Time for the sandbox to admit a container, in milliseconds.
 pub const ADMIT_TIMEOUT_MS: u64 = 15_000;
-/// Time for the supervisor to set up a process, in milliseconds: more than the shim gives itself.
-pub const CREATE_TIMEOUT_MS: u64 = 75_000;
-/// Time for the supervisor to let a process run, in milliseconds.
-pub const START_TIMEOUT_MS: u64 = 30_000;
+/// Time for the supervisor to tell plugins, make files and set up a process, in milliseconds: more than all of them have.
+pub const CREATE_TIMEOUT_MS: u64 = 180_000;
+/// Time for the supervisor to tell plugins and let a process run, in milliseconds: more than both have.
+pub const START_TIMEOUT_MS: u64 = 60_000;
 /// Time for the supervisor to start an exec, in milliseconds.
 pub const EXEC_TIMEOUT_MS: u64 = 60_000;
 /// Time for the supervisor to send a signal, in milliseconds.
@@ -40,6 +40,9 @@ pub const SIGNAL_TIMEOUT_MS: u64 = 15_000;
 pub const DELETE_TIMEOUT_MS: u64 = 60_000;
 /// Time for the supervisor to say what it knows of a process, in milliseconds.
 pub const QUERY_TIMEOUT_MS: u64 = 10_000;
+/// Time for the supervisor to tell plugins and change limits, in milliseconds: more than both have, for limits from before that
+/// overtook it would be undone by it.
+pub const UPDATE_TIMEOUT_MS: u64 = 60_000;
 /// Time for what is passed on to the supervisor (measuring, resizing, opening a log), in milliseconds.
 pub const FORWARD_TIMEOUT_MS: u64 = 15_000;
 /// Time for the supervisor to freeze a container or to let it go on, in milliseconds: more than the shim gives itself.
@@ -187,7 +190,7 @@ impl Container {
                 let (wanted, before) = (Resources::clone(&limits), record.limits().clone());
                 let message = UpdateTask { sandbox, container: id, limits: wanted, before, consult };
                 let what = format!("the change of limits of {whom}");
-                let asked = ask(supervisor.update_task.clone(), message, what, FORWARD_TIMEOUT_MS);
+                let asked = ask(supervisor.update_task.clone(), message, what, UPDATE_TIMEOUT_MS);
                 self.later(asked.map(move |result| Input::Updated(limits, result)), ctx);
             }
             Ask::Look => {

@@ -23,12 +23,13 @@ use crate::container::state::STOP_ANSWER_AFTER_KILL_MS;
 use crate::machine::{Wrote, feed, unrecorded};
 use crate::router::{AdoptContainer, Routed};
 
-/// Time for the supervisor to start a shim, in milliseconds.
-pub const LAUNCH_TIMEOUT_MS: u64 = 60_000;
+/// Time for the supervisor to start a shim, attach the pod to its network and tell plugins, in milliseconds: more than all of
+/// them have.
+pub const LAUNCH_TIMEOUT_MS: u64 = 150_000;
 /// Time for the supervisor to find a shim again, in milliseconds.
 pub const ADOPT_TIMEOUT_MS: u64 = 10_000;
-/// Time for the supervisor to end a shim, in milliseconds.
-pub const STOP_SHIM_TIMEOUT_MS: u64 = 60_000;
+/// Time for the supervisor to tell plugins, detach the pod and end its shim, in milliseconds: more than all of them have.
+pub const STOP_SHIM_TIMEOUT_MS: u64 = 150_000;
 /// Time for the supervisor to measure a pod, in milliseconds.
 pub const MEASURE_TIMEOUT_MS: u64 = 15_000;
 /// Time beyond a container's grace and kill for it to answer a stop, in milliseconds. After that the shim is

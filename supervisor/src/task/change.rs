@@ -17,6 +17,7 @@ use crate::hooks;
 use crate::link::CallError;
 use crate::machine::Machine;
 use crate::oci;
+use crate::saga::Turn;
 use crate::shim::Shim;
 
 /// Time for a shim to freeze a container, in milliseconds: more than it gives itself.
@@ -46,8 +47,10 @@ pub(crate) async fn freeze(shim: Rc<Shim>, container: ContainerId, to: Paused) -
 /// Changes the limits of a container; when the kernel refuses one of them, it has those from before. Device rules are not
 /// among them.
 pub(crate) async fn update(shim: Rc<Shim>, message: UpdateTask) -> Result<Option<Box<Resources>>> {
-    shim.alive()?;
     let UpdateTask { container, limits: wanted, before, consult, .. } = message;
+    // What puts limits back waits for the change that it takes back.
+    let _turn = Turn::of_container(&shim.machine, &container).await?;
+    shim.alive()?;
     let changed = match consult {
         Consult::Plugins => hooks::update_container(&shim, &container, &wanted).await?,
         Consult::Nobody => None,
