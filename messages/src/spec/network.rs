@@ -24,7 +24,8 @@ pub enum Network {
     /// As the configuration of the runtime says. Records have what that was.
     #[default]
     Default,
-    /// A network namespace of its own, with a loopback interface alone.
+    /// A network namespace of its own, with a loopback interface alone. Records of version 1 call it so too.
+    #[serde(alias = "private")]
     None,
     /// The runtime's own network: a bridge, addresses, a way out, ports of the host.
     Builtin,

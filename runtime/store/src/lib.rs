@@ -74,8 +74,7 @@ pub const READ_QUEUE_MAX: usize = 1_024;
 /// Events that the journal keeps, when nothing else is set; up to [`TRIM_STEP_EVENTS`] more for a while.
 pub const EVENTS_KEPT_MAX: u64 = 1_000_000;
 /// Bytes of the database above which the oldest events go, when nothing else is set; up to [`TRIM_STEP_EVENTS`] events more for
-/// a while: room for some 400,000
-/// events as they are on average.
+/// a while: room for some 400,000 events as they are on average.
 pub const BYTES_MAX: u64 = 128 * 1024 * 1024;
 /// How long a write waits for another program that has the database locked (`sqlite3`, say), when nothing
 /// else is set.

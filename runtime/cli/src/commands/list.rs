@@ -271,9 +271,9 @@ CONTAINER ID   NAME    POD   IMAGE          COMMAND         CREATED         ADDR
         let sizes = Sizes::from([(all[0].record.id.clone(), usage)]);
         let shown = containers_with_sizes(&all[..2], &[pod()], &sizes, Timestamp(5 * MINUTE_NS));
         let expected = "\
-CONTAINER ID   NAME   POD   IMAGE          COMMAND         CREATED          SIZE   STATUS
-111111111111   runs   web   -              sh -c sleep 1   5 minutes ago   3 MiB   running for 4 minutes
-222222222222   died   web   abababababab   sh -c sleep 1   5 minutes ago       ?   exited (137, out of memory) 1 minute ago
+CONTAINER ID   NAME   POD   IMAGE          COMMAND         CREATED         ADDRESS      SIZE   STATUS
+111111111111   runs   web   -              sh -c sleep 1   5 minutes ago   10.89.0.2   3 MiB   running for 4 minutes
+222222222222   died   web   abababababab   sh -c sleep 1   5 minutes ago   10.89.0.2       ?   exited (137, out of memory) 1 minute ago
 ";
         assert_eq!(shown, expected);
     }
