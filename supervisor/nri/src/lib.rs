@@ -12,7 +12,7 @@
 //! |---|---|
 //! | [`settings`] | what can be set |
 //! | [`roster`], [`plugin`], [`policy`], [`hook`] | the decisions: who is told of what, and what a failure costs |
-//! | [`line`] | what plugins are asked, and what they may do by themselves |
+//! | [`mod@line`] | what plugins are asked, and what they may do by themselves |
 //! | [`gate`] | how plugins come, and come again |
 //! | [`adjust`] | what they change, merged |
 //! | [`link`], [`preinstalled`] | their connections and processes |
