@@ -124,7 +124,8 @@ async fn the_undoing_of_a_start_outlives_a_restart() {
     let test = Test::new();
     test.world.host.misbehave(Call::LaunchShim, Behaviour::AnswerNever, 1);
     test.world.host.misbehave(Call::StopShim, Behaviour::Hang, 1);
-    let cut_off = tokio::time::timeout(Duration::from_secs(70), test.run("pod")).await;
+    // Longer than a launch may take.
+    let cut_off = tokio::time::timeout(Duration::from_secs(160), test.run("pod")).await;
     assert!(cut_off.is_err());
     assert_eq!(test.core.directory.sandboxes()[0].record.phase, SandboxPhase::NotReady);
     let test = back(test.world.crash(), HowDown::Restarted).await;
