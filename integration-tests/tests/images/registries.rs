@@ -15,6 +15,7 @@ use mainstay_messages::Error;
 use mainstay_messages::admin::{Item, StreamRequest};
 use mainstay_messages::error::PullFault;
 use mainstay_messages::image::{Credentials, PullActivity, PullProgress};
+use mainstay_oci_image::Platform;
 
 use super::registry::Registry;
 use super::*;
@@ -396,10 +397,19 @@ async fn each_refusal_has_words_of_its_own() {
         assert!(text.contains(said) && text.contains(&stub.address.to_string()), "{text}");
     }
     node.failure(&stub.name("elsewhere/app:v1"), password(SECRET)).await;
-    let spec =
-        PullSpec { platform: Some("linux/s390x".into()), ..PullSpec::new(named(&stub.name("team/app:v1"))) };
-    let stream = node.client.open(StreamRequest::PullImage(Box::new(spec))).await.expect("open");
-    // A single manifest is taken as it is; only an index has a choice.
+    // There is no index, which would say what there is: the configuration of the image does.
+    let single = |platform: &str| {
+        let name = named(&stub.name("team/app:v1"));
+        StreamRequest::PullImage(Box::new(PullSpec {
+            platform: Some(platform.into()),
+            ..PullSpec::new(name)
+        }))
+    };
+    let stream = node.client.open(single("linux/s390x")).await.expect("open");
+    let error = end(stream).await.expect_err("it is for another one");
+    assert!(error.to_string().contains("there is no image for linux/s390x"), "{error}");
+    assert_eq!(node.tags().await, Vec::<String>::new());
+    let stream = node.client.open(single(&Platform::host().to_string())).await.expect("open");
     end(stream).await.expect("pulled");
     assert_eq!(node.tags().await, [stub.name("team/app:v1")]);
     node.assert_discreet();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use mainstay_messages::Timestamp;
-use mainstay_oci_image::{Descriptor, Digest, Document, ImageConfig, Manifest, Reference};
+use mainstay_oci_image::{Descriptor, Digest, Document, ImageConfig, Manifest, Platform, Reference};
 
 use crate::activity::Activity;
 use crate::catalog::{Catalog, Details};
@@ -188,6 +188,13 @@ impl Hold {
         let document = inner.manifest(manifest)?;
         let config = inner.config(&document.config)?;
         inner.layers_of(&manifest.digest, &document, &config)
+    }
+
+    /// What an image is for whose manifest and configuration are in the store, where it says it.
+    pub fn platform(&self, manifest: &Descriptor) -> Result<Option<Platform>> {
+        let inner = self.inner();
+        let document = inner.manifest(manifest)?;
+        Ok(inner.config(&document.config)?.platform())
     }
 
     /// Reads and checks a document that is in the store.

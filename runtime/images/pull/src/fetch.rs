@@ -88,7 +88,7 @@ pub(crate) async fn record(hold: Arc<Hold>, wanted: &ResolvedImage) -> Result<Im
 }
 
 /// What can be told before anything is fetched.
-fn check(described: &Descriptor, manifest: &Manifest) -> Result<(), PullError> {
+pub(crate) fn check(described: &Descriptor, manifest: &Manifest) -> Result<(), PullError> {
     let digest = || described.digest.to_string();
     if !manifest.config.media_type.is_config() {
         let what = format!("its configuration is {}, which is no image", manifest.config.media_type);

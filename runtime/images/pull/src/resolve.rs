@@ -5,13 +5,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use mainstay_actors::image::ProgressSink;
 use mainstay_actors::ports::{ImageDocument, ResolvedImage};
+use mainstay_images::Hold;
 use mainstay_messages::image::{Credentials, PullSpec};
-use mainstay_oci_image::{Descriptor, Document, Event, MediaType, Part, Platform, Reference, Step};
+use mainstay_oci_image::{
+    Descriptor, Document, Event, Manifest, MediaType, NoPlatform, Part, Platform, Reference, Step,
+};
 use mainstay_registry::{INDEX_DEPTH_MAX, Reporter, Repository, Secret};
+use tokio::sync::watch;
 
 use crate::Shared;
+use crate::blob::{self, Stage, blocking};
 use crate::document::ensure;
 use crate::failure::PullError;
+use crate::fetch::check;
 use crate::figures::{Figures, Kind, MANIFEST_PART};
 
 /// See the module.
@@ -25,7 +31,7 @@ pub(crate) async fn resolve(
         Some(text) => text.parse().map_err(|_| PullError::NoPlatform(text.clone()))?,
         None => Platform::host(),
     };
-    let report = reporter(shared, events);
+    let report = reporter(shared, events.clone());
     let _room = match shared.questions.try_acquire() {
         Ok(room) => room,
         Err(_) => {
@@ -38,9 +44,15 @@ pub(crate) async fn resolve(
     let target = repository.resolve().await?;
     let hold = Arc::new(shared.images.hold());
     let mut manifest = target.clone();
+    // Only an index says what its images are for, and not all do.
+    let mut is_chosen = false;
     for _ in 0..INDEX_DEPTH_MAX {
         match ensure(shared, &repository, &hold, &manifest).await? {
-            Document::Manifest(_) => {
+            Document::Manifest(found) => {
+                if spec.platform.is_some() && !is_chosen {
+                    let described = (&manifest, &found);
+                    check_platform(shared, &repository, &hold, described, &platform, &events).await?;
+                }
                 return Ok(ResolvedImage {
                     name: reference.to_string(),
                     repository: reference.repository(),
@@ -50,11 +62,38 @@ pub(crate) async fn resolve(
                     spec,
                 });
             }
-            Document::Index(index) => manifest = index.select(&platform)?.clone(),
+            Document::Index(index) => {
+                let entry = index.select(&platform)?;
+                is_chosen = entry.platform.is_some();
+                manifest = entry.clone();
+            }
         }
     }
     let what = format!("indexes lead to indexes more than {INDEX_DEPTH_MAX} deep");
     Err(PullError::NotAnImage { digest: target.digest.to_string(), what })
+}
+
+/// Whether an image that no index tells the platform of is for the one that was asked for: its configuration says it, or nobody
+/// does.
+async fn check_platform(
+    shared: &Shared,
+    repository: &Repository,
+    hold: &Arc<Hold>,
+    (described, manifest): (&Descriptor, &Manifest),
+    wanted: &Platform,
+    events: &ProgressSink,
+) -> Result<(), PullError> {
+    check(described, manifest)?;
+    let interest = shared.audience.join(&[(Kind::Document, &manifest.config)], events);
+    let stage = watch::Sender::new(Stage::Unknown);
+    blob::fetch(shared, repository, hold, &interest, &manifest.config, &stage).await?;
+    let (of, described) = (Arc::clone(hold), described.clone());
+    match blocking(move || of.platform(&described)).await?? {
+        Some(platform) if wanted.rank(&platform).is_none() => {
+            Err(NoPlatform { wanted: wanted.clone(), offered: vec![platform] }.into())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The repository of a pull.
