@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use mainstay_messages::{ContainerId, Error, Result, SandboxId};
 use mainstay_nri::api::{Container, PodSandbox};
@@ -70,8 +70,9 @@ pub(crate) enum End {
 pub(crate) struct Book {
     directory: PathBuf,
     pods: Mutex<BTreeMap<SandboxId, Told>>,
-    /// Held over all of a change, also while it is written: readers do not wait for that. Taken before `pods`.
-    changing: Mutex<()>,
+    /// For each pod that is being changed what is held over all of a change, also while it is written: neither readers nor other
+    /// pods wait for a disk that hangs under it. Taken before `pods`.
+    changing: Mutex<BTreeMap<SandboxId, Weak<Mutex<()>>>>,
 }
 
 impl Book {
@@ -141,7 +142,8 @@ impl Book {
     /// Changes what is known of a pod, and writes it down before it answers. With nobody left it is forgotten. When that cannot
     /// be written it is known all the same: it may be on disk.
     pub fn change(&self, pod: &SandboxId, change: impl FnOnce(&mut Told)) -> Result<()> {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = self.turn(pod);
+        let _changing = turn.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.of(pod);
         let mut told = before.clone().unwrap_or_default();
         change(&mut told);
@@ -165,6 +167,18 @@ impl Book {
         write_private(Written::Told, &path, &text).map_err(at(&path))?;
         self.forget_oldest();
         Ok(())
+    }
+
+    /// What is held over a change of a pod. Pods that nobody changes are forgotten.
+    fn turn(&self, pod: &SandboxId) -> Arc<Mutex<()>> {
+        let mut turns = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(turn) = turns.get(pod).and_then(Weak::upgrade) {
+            return turn;
+        }
+        turns.retain(|_, turn| turn.strong_count() > 0);
+        let turn = Arc::default();
+        turns.insert(pod.clone(), Arc::downgrade(&turn));
+        turn
     }
 
     fn forget_oldest(&self) {
