@@ -2,9 +2,21 @@
 
 use std::collections::BTreeMap;
 
-/// What can be changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+/// What can be changed, and all of it in a list.
+macro_rules! kinds {
+    ($($kind:ident),* $(,)?) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub(super) enum Kind {
+            $($kind),*
+        }
+
+        impl Kind {
+            pub(super) const ALL: &'static [Self] = &[$(Self::$kind),*];
+        }
+    };
+}
+
+kinds! {
     Annotation,
     Mount,
     Env,

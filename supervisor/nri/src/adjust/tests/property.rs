@@ -34,30 +34,7 @@ fn keys(kind: Kind) -> &'static [&'static str] {
 
 fn op() -> impl Strategy<Value = Op> {
     use Kind::*;
-    let kinds = prop::sample::select(vec![
-        Annotation,
-        Mount,
-        Env,
-        Args,
-        Device,
-        Namespace,
-        Sysctl,
-        NetDevice,
-        Rlimit,
-        Cdi,
-        Hugepage,
-        Unified,
-        MemLimit,
-        MemSwap,
-        CpuShares,
-        CpuPeriod,
-        Cpus,
-        Pids,
-        OomScore,
-        IoPriority,
-        Scheduler,
-        MemoryPolicy,
-    ]);
+    let kinds = prop::sample::select(Kind::ALL);
     (kinds, any::<prop::sample::Index>(), 1..5_u8, any::<bool>()).prop_map(|(kind, index, value, removes)| {
         let key = keys(kind)[index.index(keys(kind).len())].to_owned();
         let can_remove =
