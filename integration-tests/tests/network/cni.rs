@@ -153,18 +153,20 @@ async fn every_add_has_a_del_however_often_both_fail() {
 
 /// Asks until the run has come to an end of its own, which is an error.
 async fn persist(runtime: &Runtime, name: &str) -> Error {
-    loop {
-        let asked = wait::finish("an answer", runtime.run_sandbox(by_cni(name))).await;
-        match asked.expect_err("a plugin refuses") {
-            Error::InProgress { .. } | Error::Terminating { .. } => {
-                // Until then it is listed, as what it is.
-                let listed = runtime.sandboxes();
-                assert!(listed.iter().all(|pod| pod.record.phase != SandboxPhase::Ready), "{listed:?}");
-                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    let asking = async {
+        loop {
+            match runtime.run_sandbox(by_cni(name)).await.expect_err("a plugin refuses") {
+                Error::InProgress { .. } | Error::Terminating { .. } => {
+                    // Until then it is listed, as what it is.
+                    let listed = runtime.sandboxes();
+                    assert!(listed.iter().all(|pod| pod.record.phase != SandboxPhase::Ready), "{listed:?}");
+                    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                }
+                error => return error,
             }
-            error => return error,
         }
-    }
+    };
+    wait::finish("an end of its own", asking).await
 }
 
 /// Case 21 (cd#12438, cri#142): ADD hung, the caller left, and the next attempt met what was half done.
