@@ -66,7 +66,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "mainstay-registry",
         ],
     ),
-    ("mainstay-cli", &["mainstay", "mainstay-messages", "mainstay-admin"]),
+    ("mainstay-cri-api", &[]),
+    ("mainstay-cri-streaming", &[]),
+    // Over the embedding API, and beside it: who embeds the core compiles no gRPC.
+    ("mainstay-cri", &["mainstay", "mainstay-cri-api", "mainstay-cri-streaming", "mainstay-messages"]),
+    ("mainstay-cli", &["mainstay", "mainstay-messages", "mainstay-admin", "mainstay-cri"]),
     (
         "mainstay-integration-tests",
         &[
@@ -75,6 +79,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "mainstay-admin",
             "mainstay-actors",
             "mainstay-cli",
+            "mainstay-cri-api",
             "mainstay-nri-api",
             "mainstay-nri-plugin",
             "mainstay-images-testing",

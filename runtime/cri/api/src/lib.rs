@@ -1,0 +1,1 @@
+//! The Container Runtime Interface of Kubernetes: messages, server and client.

@@ -1,0 +1,1 @@
+//! The Container Runtime Interface of Kubernetes over a runtime of Mainstay.
