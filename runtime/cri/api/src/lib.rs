@@ -15,6 +15,7 @@ mod generated {
 }
 
 pub use generated::*;
+pub use prost::Message;
 
 /// What [`VersionResponse::runtime_api_version`] says.
 pub const API_VERSION: &str = "v1";
