@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::*;
 use crate::codec;
 use crate::error::{Error, Result};
+use crate::sandbox::SandboxChange;
 
 mod limits;
 mod settings;
@@ -34,6 +35,13 @@ impl SandboxSpec {
         self.check_network()?;
         check_labels("labels", &self.labels)?;
         check_labels("annotations", &self.annotations)?;
+        check_length(self)
+    }
+}
+
+impl SandboxChange {
+    /// Checks its length. The limits are checked as they are to be, together with those that stay.
+    pub fn check(&self) -> Result<()> {
         check_length(self)
     }
 }
