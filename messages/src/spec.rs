@@ -11,8 +11,10 @@ use crate::id::{ContainerId, Name};
 use crate::image::ImageId;
 use crate::process::Signal;
 
+mod cgroup_parent;
 mod check;
 mod device;
+mod identity;
 mod image;
 mod names;
 mod network;
@@ -22,14 +24,17 @@ mod tests;
 mod user_namespace;
 mod volumes;
 
+pub use cgroup_parent::{CGROUP_PARENT_DEPTH_MAX, CGROUP_PARENT_LENGTH_MAX, CgroupParent};
 pub use device::{DEVICES_MAX, Device, DeviceKind, DeviceRule};
+pub use identity::{ContainerIdentity, IDENTITY_LENGTH_MAX, PodIdentity};
 pub use image::{ImageRoot, LayeredRoot};
 pub use names::{
     DNS_OPTIONS_MAX, DNS_SEARCHES_MAX, DNS_SERVERS_MAX, HOST_ENTRIES_MAX, HostEntry, NameLookup,
 };
 pub use network::{Mac, Network, POD_LINK, PORTS_MAX, PortMapping, Protocol};
 pub use resources::{
-    BLOCK_DEVICES_MAX, BlockDeviceLimit, BlockIo, HUGEPAGE_SIZES_MAX, HugepageLimit, Resources, UNLIMITED,
+    BLOCK_DEVICES_MAX, BlockDeviceLimit, BlockIo, HUGEPAGE_SIZES_MAX, HugepageLimit, PodPlan, Resources,
+    UNLIMITED,
 };
 pub use volumes::VOLUMES_MAX;
 
@@ -79,6 +84,9 @@ pub struct SandboxSpec {
     /// Limits for all its containers together.
     #[serde(default)]
     pub resources: Resources,
+    /// What it is expected to take, for plugins.
+    #[serde(default)]
+    pub plan: PodPlan,
     /// For whoever selects by them.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
@@ -103,6 +111,30 @@ pub struct SandboxSpec {
     /// The Ethernet address that it is to have.
     #[serde(default)]
     pub mac: Option<Mac>,
+    /// Whether its containers share System V IPC, POSIX message queues and `/dev/shm` with the host.
+    #[serde(default)]
+    pub ipc: IpcMode,
+    /// The cgroup that its own is made in; the runtime's when not given. It is somebody else's: made where it is missing, and
+    /// never removed.
+    #[serde(default)]
+    pub cgroup_parent: Option<CgroupParent>,
+    /// Who it is to the orchestrator that asked for it.
+    #[serde(default)]
+    pub identity: Option<PodIdentity>,
+    /// What whoever asked for it wants to find again. Neither the runtime nor plugins read it.
+    #[serde(default)]
+    pub notes: BTreeMap<String, String>,
+}
+
+/// An IPC namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IpcMode {
+    /// One for all containers of the pod, with a `/dev/shm` of theirs.
+    #[default]
+    Pod,
+    /// The host's.
+    Host,
 }
 
 /// A pid namespace.
@@ -170,6 +202,12 @@ pub struct ContainerSpec {
     /// Whose processes it sees.
     #[serde(default)]
     pub pid: ContainerPid,
+    /// Who it is to the orchestrator that asked for it.
+    #[serde(default)]
+    pub identity: Option<ContainerIdentity>,
+    /// What whoever asked for it wants to find again. Neither the runtime nor plugins read it.
+    #[serde(default)]
+    pub notes: BTreeMap<String, String>,
 }
 
 /// The pid namespace of a container.
@@ -472,6 +510,7 @@ impl SandboxSpec {
             network: Network::default(),
             pid: PidMode::default(),
             resources: Resources::default(),
+            plan: PodPlan::default(),
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
             sysctls: BTreeMap::new(),
@@ -480,6 +519,10 @@ impl SandboxSpec {
             ports: Vec::new(),
             ips: Vec::new(),
             mac: None,
+            ipc: IpcMode::default(),
+            cgroup_parent: None,
+            identity: None,
+            notes: BTreeMap::new(),
         }
     }
 
@@ -533,6 +576,8 @@ impl ContainerSpec {
             devices: Vec::new(),
             device_rules: Vec::new(),
             pid: ContainerPid::default(),
+            identity: None,
+            notes: BTreeMap::new(),
         }
     }
 }
