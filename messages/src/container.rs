@@ -30,6 +30,18 @@ pub struct StopContainer {
     pub grace_ms: Option<u64>,
 }
 
+/// Stop a container because a plugin wants it to end: as [`StopContainer`], and it is remembered who wanted that, and why.
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "Result<()>")]
+pub struct EvictContainer {
+    /// The container.
+    pub container: ContainerId,
+    /// Which plugin, with its index: `10-logger`.
+    pub plugin: String,
+    /// Why, for people; empty when it did not say.
+    pub reason: String,
+}
+
 /// Send a signal to PID 1.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Result<()>")]

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::audit::{Deviation, ThingKind};
 use crate::id::{ContainerId, ExecId, SandboxId};
 use crate::process::{Exit, Signal};
+use crate::record::evicted;
 use crate::time::Timestamp;
 
 /// The number of a journal entry. Numbers begin at 1, rise by one, and are never used again.
@@ -257,6 +258,13 @@ pub enum What {
         /// Why.
         reason: String,
     },
+    /// A plugin wants a container to end, which is stopped therefore.
+    ContainerEvicted {
+        /// Which plugin.
+        plugin: String,
+        /// Why, for people; empty when it did not say.
+        reason: String,
+    },
     /// The limits of a pod were changed, or what it is expected to take.
     SandboxUpdated,
 }
@@ -427,6 +435,10 @@ impl fmt::Display for What {
             Self::HookCalled { hook, calls } => list(f, &format!("hook {hook}"), calls),
             Self::PluginReady { plugin } => write!(f, "plugin {plugin} knows of all there is"),
             Self::PluginGone { plugin, reason } => write!(f, "plugin {plugin} is gone: {reason}"),
+            Self::ContainerEvicted { plugin, reason } => {
+                f.write_str("container ")?;
+                evicted(f, plugin, reason)
+            }
         }
     }
 }

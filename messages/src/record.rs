@@ -154,6 +154,20 @@ pub struct ContainerRecord {
     /// What plugins have changed of it before it was made.
     #[serde(default)]
     pub adjustment: Option<Box<Adjustment>>,
+    /// That a plugin wanted it to end: the first time.
+    #[serde(default)]
+    pub evicted: Option<Box<Eviction>>,
+}
+
+/// That a plugin has wanted a container to end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Eviction {
+    /// Which plugin, with its index: `10-logger`.
+    pub plugin: String,
+    /// Why, for people; empty when it did not say.
+    pub reason: String,
+    /// When.
+    pub at: Timestamp,
 }
 
 /// An operation that has not ended.
@@ -297,6 +311,7 @@ impl ContainerRecord {
             paused: Paused::No,
             limits: None,
             adjustment: None,
+            evicted: None,
         }
     }
 
@@ -304,6 +319,18 @@ impl ContainerRecord {
     pub fn name(&self) -> &Name {
         &self.spec.name
     }
+}
+
+impl fmt::Display for Eviction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        evicted(f, &self.plugin, &self.reason)
+    }
+}
+
+/// Who wanted a container to end, and why, in words.
+pub(crate) fn evicted(f: &mut fmt::Formatter<'_>, plugin: &str, reason: &str) -> fmt::Result {
+    write!(f, "evicted by plugin {plugin}")?;
+    if reason.is_empty() { Ok(()) } else { write!(f, ": {reason}") }
 }
 
 macro_rules! phase_words {

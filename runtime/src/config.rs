@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use mainstay_admin::Limits;
 use mainstay_metrics::MetricsSettings;
 use mainstay_supervisor::nri::NriSettings;
-use mainstay_supervisor::{Timeouts, UserNamespaces};
+use mainstay_supervisor::{Timeouts, UserNamespaces, cdi};
 use serde::{Deserialize, Serialize};
 use thiserror::Error as ThisError;
 
@@ -52,6 +52,8 @@ pub struct Config {
     pub shim_program: Option<PathBuf>,
     /// What is done when the machine forbids an `oom_score_adj`.
     pub oom_score_adj: OomScorePolicy,
+    /// Where the files of the Container Device Interface (CDI) are, the weakest directory first.
+    pub cdi_dirs: Vec<PathBuf>,
     /// Which ids of the host are given to pods with a user namespace.
     pub user_namespaces: UserNamespaces,
     /// How long the supervisor waits for shims and for the machine.
@@ -190,6 +192,7 @@ impl Default for Config {
             shims: ShimLifetime::default(),
             shim_program: None,
             oom_score_adj: OomScorePolicy::default(),
+            cdi_dirs: cdi::DIRECTORIES.map(PathBuf::from).into(),
             user_namespaces: UserNamespaces::default(),
             timeouts: Timeouts::default(),
             store: StoreLimits::default(),
@@ -254,6 +257,7 @@ impl Config {
             ("shim_program", self.shim_program.as_ref()),
         ];
         let absolute = absolute.into_iter().filter_map(|(field, value)| Some((field, value?)));
+        let absolute = absolute.chain(self.cdi_dirs.iter().map(|path| ("cdi_dirs", path)));
         let absolute = absolute.chain(self.images.paths()).chain(nri::paths(&self.nri));
         for (field, value) in absolute.chain(self.network.paths()) {
             if !value.is_absolute() {
@@ -285,6 +289,9 @@ impl Config {
         let cri =
             || self.cri.fault().map(|(key, value, expected)| (format!("cri.{key}"), value, expected.into()));
         let Some((field, value, expected)) = fault.or_else(network).or_else(cri) else { return Ok(()) };
+        let nri =
+            || self.nri.fault().map(|(key, value, expected)| (format!("nri.{key}"), value, expected.into()));
+        let Some((field, value, expected)) = fault.or_else(network).or_else(nri) else { return Ok(()) };
         Err(ConfigError::Value { path: path.into(), field, value, expected })
     }
 
@@ -312,6 +319,7 @@ impl Config {
             state_dir,
             admin_socket,
             cgroup_parent,
+            cdi_dirs,
             user_namespaces,
             timeouts,
             store,
@@ -351,6 +359,10 @@ impl Config {
              # What is done with an oom_score_adj that the machine forbids (lowering it needs\n\
              # CAP_SYS_RESOURCE): \"clamp\" uses the nearest allowed value, \"refuse\" does not start.\n\
              oom_score_adj = \"clamp\"\n\
+             \n\
+             # Where the files are that say what devices of the Container Device Interface (CDI) are, as vendors and\n\
+             # their plugins write them. A device of a later directory goes before one of an earlier. []: there are none.\n\
+             cdi_dirs = {cdi_dirs:?}\n\
              \n\
              # Which ids of the host are given to pods with a user namespace (`--userns auto`): so many from the\n\
              # first on, and how many of them each pod gets. Nothing else on the machine may use them. Another runtime\n\
@@ -543,6 +555,18 @@ mod tests {
     #[case(
         "[cri.handlers.\"a b\"]",
         "c.toml: cri.handlers: \"a b\" is not valid; expected a name of lower-case letters, digits and '-', as in a RuntimeClass"
+    #[case("cdi_dirs = [\"x\"]", "c.toml: cdi_dirs: \"x\" is not valid; expected an absolute path")]
+    #[case(
+        "[nri]\nrequest_timeout_ms = 12000",
+        "c.toml: nri.request_timeout_ms: \"12000\" is not valid; expected at most nri.event_timeout_ms, which is 10000"
+    )]
+    #[case(
+        "[nri]\nevent_timeout_ms = 12000\n[nri.plugins.10-a]\nrequest_timeout_ms = 12001",
+        "c.toml: nri.plugins.10-a.request_timeout_ms: \"12001\" is not valid; expected at most nri.event_timeout_ms, which is 12000"
+    )]
+    #[case(
+        "[nri]\nevent_timeout_ms = 20001",
+        "c.toml: nri.event_timeout_ms: \"20001\" is not valid; expected at most 20000: what waits for plugins waits no longer"
     )]
     #[case("root_dir = \"x\"", "c.toml: root_dir: \"x\" is not valid; expected an absolute path")]
     #[case(

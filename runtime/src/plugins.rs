@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use mainstay_actors::ports::Loaded;
 use mainstay_actors::router::{Routed, Router};
 use mainstay_actors::{Core, Directory};
-use mainstay_messages::container::{StopContainer, UpdateContainer};
+use mainstay_messages::container::{EvictContainer, UpdateContainer};
 use mainstay_messages::error::Kind;
 use mainstay_messages::event::{Subject, What};
 use mainstay_messages::plugin::{PluginFail, PluginNeed, PluginState, PluginStatus};
@@ -20,7 +20,7 @@ use mainstay_messages::router::Noted;
 use mainstay_messages::spec::Resources;
 use mainstay_messages::supervisor::Consult;
 use mainstay_messages::{ContainerId, Error, Result, SandboxId};
-use mainstay_supervisor::nri::adjust::{self, PodFacts};
+use mainstay_supervisor::nri::adjust::{self, Eviction, PodFacts};
 use mainstay_supervisor::nri::api::{Container, PodSandbox};
 use mainstay_supervisor::nri::gate::Gate;
 use mainstay_supervisor::nri::hook::Object;
@@ -160,12 +160,13 @@ impl line::Node for Node {
         .boxed()
     }
 
-    fn evict(&self, container: ContainerId) -> BoxFuture<'static, Result<()>> {
+    fn evict(&self, eviction: Eviction) -> BoxFuture<'static, Result<()>> {
         let router = self.wired.get().map(|wired| wired.router.clone());
-        let stop = Routed(StopContainer { container, signal: None, grace_ms: None });
+        let Eviction { container, plugin, reason } = eviction;
+        let evict = Routed(EvictContainer { container, plugin, reason });
         async move {
             let router = router.ok_or_else(beginning)?;
-            router.send(stop).await.map_err(|error| Error::unavailable("the router", error))?
+            router.send(evict).await.map_err(|error| Error::unavailable("the router", error))?
         }
         .boxed()
     }

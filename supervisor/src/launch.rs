@@ -23,7 +23,7 @@ use crate::hooks;
 use crate::link::CallError;
 use crate::machine::Machine;
 use crate::oci::pod_resources;
-use crate::saga::{Progress, Saga, Step};
+use crate::saga::{At, Progress, Saga, Step};
 use crate::settings::Lifetime;
 use crate::shim::Shim;
 use crate::spawn;
@@ -100,6 +100,7 @@ pub(crate) struct Launch {
     facts: Facts,
     /// Whether plugins were told of it.
     told: Cell<Telling>,
+    at: At,
 }
 
 /// Whether plugins were told of a pod.
@@ -116,16 +117,20 @@ impl AsRef<Remains> for Launch {
 }
 
 impl Progress for Launch {
-    // Whoever asks about the pod meanwhile hears from the supervisor that it is being launched, and since when. The step is
-    // in the report only.
-    fn at(&self, _step: &'static str) {}
+    fn at(&self, step: &'static str) {
+        self.at.move_to(step);
+    }
 }
 
 /// Takes the steps of [`RUN_POD`], the last of which waits for plugins. When it fails, nothing is left, or the next stop
-/// finds it.
-pub(crate) async fn launch(machine: Arc<Machine>, facts: Facts, record: SandboxRecord) -> Result<Rc<Shim>> {
+/// finds it. Where it is can be seen at `at`.
+pub(crate) async fn launch(
+    (machine, facts): (Arc<Machine>, Facts),
+    record: SandboxRecord,
+    at: At,
+) -> Result<Rc<Shim>> {
     let remains = Remains::of(&machine, &record.id, None, PodEnd::Removed).await?;
-    let launch = Launch { remains, record, facts, told: Cell::new(Telling::Due) };
+    let launch = Launch { remains, record, facts, told: Cell::new(Telling::Due), at };
     let (made, report) = RUN_POD.run(&launch).await;
     machine.note_pod(&launch.record.id, report);
     made.and_then(|()| launch.shim())

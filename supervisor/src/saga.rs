@@ -23,8 +23,10 @@
 
 mod turn;
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
@@ -60,6 +62,27 @@ pub(crate) struct Step<A, U> {
 pub(crate) struct Report {
     saga: &'static str,
     taken: Vec<StepTaken>,
+}
+
+/// The step that something is at. Clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct At(Rc<Cell<&'static str>>);
+
+impl At {
+    /// At its first one.
+    pub fn begin(step: &'static str) -> Self {
+        Self(Rc::new(Cell::new(step)))
+    }
+
+    /// It has come to this one.
+    pub fn move_to(&self, step: &'static str) {
+        self.0.set(step);
+    }
+
+    /// Where it is now.
+    pub fn now(&self) -> &'static str {
+        self.0.get()
+    }
 }
 
 /// What a saga makes, which knows how far it is.

@@ -38,6 +38,7 @@ use crate::facts::Facts;
 use crate::launch;
 use crate::machine::{Machine, now};
 use crate::network::PodNetworks;
+use crate::saga::At;
 use crate::settings::SupervisorSettings;
 use crate::shim::Shim;
 use crate::spawn;
@@ -62,11 +63,19 @@ type Joined<T> = Shared<LocalBoxFuture<'static, Result<T>>>;
 /// What a pod's shim is doing.
 enum Pod {
     /// It is being launched, or looked for.
-    Beginning { job: Joined<Option<Rc<Shim>>>, operation: &'static str, since: Timestamp },
+    Beginning { job: Joined<Option<Rc<Shim>>>, begun: Begun },
     /// There is one, dead or alive.
     Known(Rc<Shim>),
     /// It is being ended.
     Stopping { job: Joined<()>, since: Timestamp, shim: Option<Rc<Shim>> },
+}
+
+/// What the beginning of a shim is, and how far it is.
+#[derive(Clone)]
+struct Begun {
+    operation: &'static str,
+    step: At,
+    since: Timestamp,
 }
 
 impl ShimSupervisor {
@@ -88,7 +97,7 @@ impl ShimSupervisor {
     fn shim(&self, sandbox: &SandboxId) -> Result<Rc<Shim>> {
         match self.pods.get(sandbox) {
             Some(Pod::Known(shim)) => Ok(Rc::clone(shim)),
-            Some(Pod::Beginning { operation, since, .. }) => Err(in_progress(sandbox, operation, *since)),
+            Some(Pod::Beginning { begun, .. }) => Err(begun.in_progress(sandbox)),
             Some(Pod::Stopping { .. }) => {
                 Err(Error::Terminating { kind: Kind::Sandbox, id: sandbox.to_string() })
             }
@@ -112,11 +121,12 @@ impl ShimSupervisor {
     fn begin(
         &mut self,
         sandbox: &SandboxId,
-        operation: &'static str,
+        (operation, step): (&'static str, At),
         work: impl Future<Output = Result<Option<Rc<Shim>>>> + 'static,
     ) -> Joined<Option<Rc<Shim>>> {
         let job = joined(work);
-        self.pods.insert(sandbox.clone(), Pod::Beginning { job: job.clone(), operation, since: now() });
+        let begun = Begun { operation, step, since: now() };
+        self.pods.insert(sandbox.clone(), Pod::Beginning { job: job.clone(), begun });
         job
     }
 
@@ -173,13 +183,17 @@ impl Handler<LaunchShim> for ShimSupervisor {
         let sandbox = message.record.id.clone();
         let job = match self.pods.get(&sandbox) {
             None => {
-                let launch = launch::launch(Arc::clone(&self.machine), self.facts.clone(), message.record);
-                self.begin(&sandbox, "launch", launch.map(|launched| launched.map(Some)))
+                let at = At::begin("wait for its turn");
+                let parts = (Arc::clone(&self.machine), self.facts.clone());
+                let launch = launch::launch(parts, message.record, at.clone());
+                self.begin(&sandbox, ("launch", at), launch.map(|launched| launched.map(Some)))
             }
             // The same step again: what it is to bring about is there, or under way.
             Some(Pod::Known(shim)) => ready(shim.alive().map(|()| Some(Rc::clone(shim)))),
             Some(Pod::Beginning { job, .. }) => job.clone(),
-            Some(Pod::Stopping { since, .. }) => ready(Err(in_progress(&sandbox, "stop", *since))),
+            Some(Pod::Stopping { since, .. }) => {
+                ready(Err(in_progress(&sandbox, "stop", "end of the shim", *since)))
+            }
         };
         Box::pin(job.into_actor(self).map(move |outcome, supervisor, _| {
             supervisor.begun(&sandbox, &outcome);
@@ -201,7 +215,7 @@ impl Handler<AdoptShim> for ShimSupervisor {
             None => {
                 let work =
                     adopt::adopt(Arc::clone(&self.machine), self.facts.clone(), record, containers.clone());
-                self.begin(&sandbox, "adopt", work)
+                self.begin(&sandbox, ("adopt", At::begin("search for the shim")), work)
             }
             Some(_) => ready(self.shim(&sandbox).map(Some)),
         };
@@ -273,11 +287,13 @@ fn ready<T: Clone + 'static>(outcome: Result<T>) -> Joined<T> {
     std::future::ready(outcome).boxed_local().shared()
 }
 
-fn in_progress(sandbox: &SandboxId, operation: &str, since: Timestamp) -> Error {
-    Error::InProgress {
-        id: sandbox.to_string(),
-        operation: operation.to_owned(),
-        step: format!("{operation} of the shim"),
-        since,
+impl Begun {
+    fn in_progress(&self, sandbox: &SandboxId) -> Error {
+        in_progress(sandbox, self.operation, self.step.now(), self.since)
     }
+}
+
+fn in_progress(sandbox: &SandboxId, operation: &str, step: &str, since: Timestamp) -> Error {
+    let (operation, step) = (operation.to_owned(), step.to_owned());
+    Error::InProgress { id: sandbox.to_string(), operation, step, since }
 }

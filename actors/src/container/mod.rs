@@ -83,6 +83,10 @@ pub(crate) enum Request {
         signal: Option<Signal>,
         grace_ms: Option<u64>,
     },
+    Evict {
+        plugin: String,
+        reason: String,
+    },
     Kill(Signal),
     Remove(IfRunning),
     Exec(Box<ExecSpec>),
@@ -176,6 +180,7 @@ impl Handler<Deliver> for Container {
             Request::Create(spec) => Input::Create { call, spec },
             Request::Start => Input::Start { call },
             Request::Stop { signal, grace_ms } => Input::Stop { call, signal, grace_ms },
+            Request::Evict { plugin, reason } => Input::Evict { call, plugin, reason },
             Request::Kill(signal) => Input::Kill { call, signal },
             Request::Remove(running) => Input::Remove { call, running },
             Request::Exec(spec) => {

@@ -248,6 +248,7 @@ impl State {
                 })
             }
             Input::Stop { call, .. }
+            | Input::Evict { call, .. }
             | Input::Remove { call, .. }
             | Input::Kill { call, .. }
             | Input::KillExec { call, .. } => Outcome::Ignore { call: Some(call), why: "already gone" },
@@ -285,6 +286,7 @@ impl Machine for State {
             Input::Exit { call, exec: None, exit } => self.exit_seen(call, exit, now),
             Input::Exit { call, exec: Some(id), exit } => self.exec_exit_seen(call, &id, exit, now),
             Input::Stop { call, signal, grace_ms } => self.stop(call, signal, grace_ms, now),
+            Input::Evict { call, plugin, reason } => self.evict(call, (plugin, reason), now),
             Input::Kill { call, signal } => self.kill(call, signal),
             Input::Remove { call, running } => self.remove(call, running, now),
             Input::TaskDeleted(result) => self.task_deleted(result, now),
@@ -318,6 +320,7 @@ impl Machine for State {
             Input::Create { .. }
                 | Input::Start { .. }
                 | Input::Stop { .. }
+                | Input::Evict { .. }
                 | Input::Kill { .. }
                 | Input::Remove { .. }
                 | Input::Exec { .. }

@@ -3,8 +3,8 @@
 
 use actix::{Actor, Context, Handler, Message};
 use mainstay_messages::container::{
-    KillContainer, KillExec, MeasureContainer, PauseContainer, RemoveContainer, ReopenLog, ResizeTerminal,
-    ResumeContainer, StartContainer, StartExec, StopContainer, UpdateContainer,
+    EvictContainer, KillContainer, KillExec, MeasureContainer, PauseContainer, RemoveContainer, ReopenLog,
+    ResizeTerminal, ResumeContainer, StartContainer, StartExec, StopContainer, UpdateContainer,
 };
 use mainstay_messages::record::Paused;
 use mainstay_messages::router::Child;
@@ -175,6 +175,8 @@ routable!(StartContainer => (), container.container, Ordinary, not_found,
     |_this| container::Request::Start, Done);
 routable!(StopContainer => (), container.container, Reserved, success,
     |this| container::Request::Stop { signal: this.signal, grace_ms: this.grace_ms }, Done);
+routable!(EvictContainer => (), container.container, Reserved, success,
+    |this| container::Request::Evict { plugin: this.plugin, reason: this.reason }, Done);
 routable!(KillContainer => (), container.container, Reserved, success_if_it_was_here,
     |this| container::Request::Kill(this.signal), Done);
 routable!(RemoveContainer => (), container.container, Reserved, success,

@@ -223,6 +223,7 @@ fn is_trouble(what: &What) -> bool {
             | What::OutputLost { .. }
             | What::AuditFound { .. }
             | What::PluginGone { .. }
+            | What::ContainerEvicted { .. }
     )
 }
 

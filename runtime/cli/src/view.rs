@@ -11,7 +11,9 @@ use mainstay_messages::event::{Event, What};
 use mainstay_messages::image::{Image, ImageId, ImageRun};
 use mainstay_messages::network::PodNetwork;
 use mainstay_messages::process::{ExitStatus, OomVerdict};
-use mainstay_messages::record::{Activity, ContainerSnapshot, ExecSnapshot, Paused, SandboxSnapshot};
+use mainstay_messages::record::{
+    Activity, ContainerSnapshot, Eviction, ExecSnapshot, Paused, SandboxSnapshot,
+};
 use mainstay_messages::spec::Resources;
 use mainstay_messages::supervisor::{DiskUsage, Stats};
 use mainstay_messages::{ContainerSpec, ExecSpec, Exit, SandboxSpec};
@@ -68,6 +70,9 @@ pub struct ContainerView<'a> {
     created_at: String,
     started_at: Option<String>,
     exit: Option<ExitView>,
+    /// That a plugin wanted it to end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    evicted: Option<EvictionView<'a>>,
     activity: Option<ActivityView<'a>>,
     log_path: String,
     labels: &'a BTreeMap<String, String>,
@@ -80,6 +85,14 @@ pub struct ContainerView<'a> {
     /// What it has on the disk, where that was asked for and could be counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     disk_usage: Option<DiskUsage>,
+}
+
+/// Who wanted a container to end.
+#[derive(Debug, Serialize)]
+pub struct EvictionView<'a> {
+    plugin: &'a str,
+    reason: &'a str,
+    at: String,
 }
 
 /// An exec.
@@ -233,6 +246,12 @@ impl<'a> From<&'a Image> for ImageView<'a> {
     }
 }
 
+impl<'a> From<&'a Eviction> for EvictionView<'a> {
+    fn from(Eviction { plugin, reason, at }: &'a Eviction) -> Self {
+        Self { plugin, reason, at: at.to_string() }
+    }
+}
+
 impl From<&Exit> for ExitView {
     fn from(exit: &Exit) -> Self {
         Self {
@@ -299,6 +318,7 @@ impl<'a> From<&'a ContainerSnapshot> for ContainerView<'a> {
             created_at: record.created_at.to_string(),
             started_at: record.started_at.map(|at| at.to_string()),
             exit: record.exit.as_ref().map(Into::into),
+            evicted: record.evicted.as_deref().map(Into::into),
             activity: activity.as_ref().map(Into::into),
             log_path: record.log_path.display().to_string(),
             labels: &record.spec.labels,

@@ -24,6 +24,7 @@ pub(super) fn text(settings: &NriSettings) -> String {
         plugin_config_dir,
         request_timeout_ms,
         turn_timeout_ms,
+        event_timeout_ms,
         registration_timeout_ms,
         synchronize_timeout_ms,
         strikes_max,
@@ -42,10 +43,11 @@ pub(super) fn text(settings: &NriSettings) -> String {
          # NAME.conf. \"\": none.\n\
          plugin_dir = {plugin_dir:?}\n\
          plugin_config_dir = {plugin_config_dir:?}\n\
-         # Time for an answer, for a request to have its turn with a busy plugin, for a plugin to register, and to take\n\
-         # one part of what there is, in milliseconds.\n\
+         # Time for an answer, for a request to have its turn with a busy plugin, for all plugins together to hear of one\n\
+         # event (at most 20000), for a plugin to register, and to take one part of what there is, in milliseconds.\n\
          request_timeout_ms = {request_timeout_ms}\n\
          turn_timeout_ms = {turn_timeout_ms}\n\
+         event_timeout_ms = {event_timeout_ms}\n\
          registration_timeout_ms = {registration_timeout_ms}\n\
          synchronize_timeout_ms = {synchronize_timeout_ms}\n\
          # Answers missed in a row after which a plugin is disconnected, or started again. One answer that is missed\n\

@@ -11,6 +11,7 @@ use mainstay_nri_api::{
     UpdatePodSandboxRequest, ValidateContainerAdjustmentRequest, ValidateContainerAdjustmentResponse,
 };
 
+use crate::adjust::Eviction;
 use crate::plugin::state::Ending;
 
 /// A connection to a plugin that has registered and is configured.
@@ -93,8 +94,8 @@ pub trait Node: Send + Sync {
     /// Changes limits of a container for a plugin.
     fn update(&self, container: ContainerId, limits: Resources) -> BoxFuture<'static, Result<(), Error>>;
 
-    /// Stops a container for a plugin.
-    fn evict(&self, container: ContainerId) -> BoxFuture<'static, Result<(), Error>>;
+    /// Stops a container for a plugin. Answered when it has ended.
+    fn evict(&self, eviction: Eviction) -> BoxFuture<'static, Result<(), Error>>;
 }
 
 impl Request {

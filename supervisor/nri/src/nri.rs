@@ -232,14 +232,30 @@ impl Nri {
     async fn tell(&self, event: Event, object: Object, request: Request) -> Result<BTreeSet<PluginName>> {
         let (mut round, seats) = Round::begin(self, event, object).await?;
         let mut told = Ok(());
+        let mut change = Change::others();
         for seat in &seats {
-            if let Err(error) = round.ask(seat, request.clone()).await {
-                told = Err(error);
-                break;
+            match round.ask(seat, request.clone()).await {
+                // What it may change when a container has ended is others, which have its share now.
+                Ok(Some(Reply::Stopped(answer))) => {
+                    let changed = Changed { updates: &answer.update, evictions: &[] };
+                    if let Err(error) = change.apply(&seat.name.to_string(), changed) {
+                        tracing::warn!(plugin = %seat.name, hook = event.name(), %error, "what it wants cannot be done");
+                    }
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    told = Err(error);
+                    break;
+                }
             }
         }
         let told = told.map(|()| round.acquainted().clone());
-        round.end(told)
+        let told = round.end(told)?;
+        match change.finish() {
+            Ok(merged) => others::begin(&self.0.node, merged.others, merged.evictions),
+            Err(error) => tracing::warn!(hook = event.name(), %error, "what plugins want cannot be done"),
+        }
+        Ok(told)
     }
 
     /// Tells one plugin of the end of a pod that it heard of in an earlier life of this program, or of its own. The answer is

@@ -23,7 +23,7 @@ pub(crate) fn begin(node: &Arc<dyn Node>, updates: Vec<OtherUpdate>, evictions: 
 }
 
 /// Does what a plugin wants by itself. The answer is the containers of which it was not done and should have been; the error
-/// says what is wrong with all of it.
+/// says what is wrong with all of it. Evictions are begun, and not waited for.
 pub(crate) async fn carry_out(
     node: &Arc<dyn Node>,
     plugin: &PluginName,
@@ -52,13 +52,20 @@ async fn all(node: &Arc<dyn Node>, updates: Vec<OtherUpdate>, evictions: Vec<Evi
             }
         }
     }
-    for Eviction { container, reason, plugin } in evictions {
-        tracing::warn!(%container, plugin, reason, "a plugin wants it stopped");
-        if let Err(error) = node.evict(container.clone()).await {
-            tracing::warn!(%container, %error, "it was not stopped");
-        }
+    for eviction in evictions {
+        // It may take its whole grace to end, or wait for what this very plugin is being asked about.
+        actix::spawn(evict(Arc::clone(node), eviction));
     }
     failed
+}
+
+async fn evict(node: Arc<dyn Node>, eviction: Eviction) {
+    let Eviction { container, reason, plugin } = &eviction;
+    tracing::warn!(%container, plugin, reason, "a plugin wants it stopped");
+    let container = container.clone();
+    if let Err(error) = node.evict(eviction).await {
+        tracing::warn!(%container, %error, "it was not stopped");
+    }
 }
 
 async fn update(node: &Arc<dyn Node>, container: ContainerId, limits: Resources) -> Result<(), Error> {

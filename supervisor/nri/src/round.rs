@@ -22,9 +22,6 @@ use crate::policy::{Course, Verdict, course};
 use crate::roster::state::Outcome;
 use crate::roster::{Enter, Leave, Seat, Ticket};
 
-/// Time for an event to be told to all plugins, in milliseconds, whatever is set for each of them: what waits for it has
-/// deadlines too. Those whose turn does not come in it have missed it.
-pub const ROUND_MAX_MS: u64 = 10_000;
 /// Time beyond its deadlines for the actor of a plugin to say what came of a call, in milliseconds.
 const ASK_SLACK_MS: u64 = 1_000;
 
@@ -70,7 +67,7 @@ impl Round {
         turn: OwnedMutexGuard<()>,
     ) -> Self {
         let (calls, acquainted) = (Vec::new(), BTreeSet::new());
-        let end = Instant::now() + Duration::from_millis(ROUND_MAX_MS);
+        let end = Instant::now() + Duration::from_millis(nri.settings().event_timeout_ms);
         Self { nri: nri.clone(), event, object, ticket, calls, acquainted, end, _turn: turn }
     }
 

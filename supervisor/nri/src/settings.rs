@@ -16,6 +16,11 @@ use crate::policy::FailPolicy;
 pub const REQUEST_DEFAULT_MS: u64 = 2_000;
 /// Time for a request to wait for its turn with a plugin that is busy, in milliseconds. After that the plugin has missed it.
 pub const TURN_DEFAULT_MS: u64 = 2_000;
+/// Time for an event to be told to all plugins, in milliseconds, whatever is set for each of them. Those whose turn does not
+/// come in it have missed it.
+pub const EVENT_DEFAULT_MS: u64 = 10_000;
+/// The most that can be set for that: what waits for plugins has deadlines too, and is not told of this setting.
+pub const EVENT_MAX_MS: u64 = 20_000;
 /// Time for a plugin to register and to be configured, in milliseconds.
 pub const REGISTRATION_DEFAULT_MS: u64 = 5_000;
 /// Time for a plugin to take one part of what there is, in milliseconds. It has as much for each part.
@@ -47,6 +52,8 @@ pub struct NriSettings {
     pub request_timeout_ms: u64,
     /// [`TURN_DEFAULT_MS`]
     pub turn_timeout_ms: u64,
+    /// [`EVENT_DEFAULT_MS`]
+    pub event_timeout_ms: u64,
     /// [`REGISTRATION_DEFAULT_MS`]
     pub registration_timeout_ms: u64,
     /// [`SYNCHRONIZE_DEFAULT_MS`]
@@ -95,6 +102,7 @@ impl Default for NriSettings {
             plugin_config_dir: PLUGIN_CONFIG_DIR_DEFAULT.into(),
             request_timeout_ms: REQUEST_DEFAULT_MS,
             turn_timeout_ms: TURN_DEFAULT_MS,
+            event_timeout_ms: EVENT_DEFAULT_MS,
             registration_timeout_ms: REGISTRATION_DEFAULT_MS,
             synchronize_timeout_ms: SYNCHRONIZE_DEFAULT_MS,
             strikes_max: STRIKES_DEFAULT,
@@ -108,6 +116,21 @@ impl Default for NriSettings {
 }
 
 impl NriSettings {
+    /// What cannot be right: the key, its value, and what would be.
+    pub fn fault(&self) -> Option<(String, String, String)> {
+        let event_ms = self.event_timeout_ms;
+        if event_ms > EVENT_MAX_MS {
+            let expected = format!("at most {EVENT_MAX_MS}: what waits for plugins waits no longer");
+            return Some(("event_timeout_ms".to_owned(), event_ms.to_string(), expected));
+        }
+        let own = self.plugins.iter().filter_map(|(name, plugin)| {
+            Some((format!("plugins.{name}.request_timeout_ms"), plugin.request_timeout_ms?))
+        });
+        let all = std::iter::once(("request_timeout_ms".to_owned(), self.request_timeout_ms)).chain(own);
+        let (key, value) = all.into_iter().find(|(_, request_ms)| *request_ms > event_ms)?;
+        Some((key, value.to_string(), format!("at most nri.event_timeout_ms, which is {event_ms}")))
+    }
+
     fn of(&self, plugin: &PluginName) -> PluginSettings {
         self.plugins.get(plugin).copied().unwrap_or_default()
     }

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::PathBuf;
 
+use mainstay_messages::spec::IdMappings;
 use mainstay_messages::{Error, Result};
 use oci_spec::runtime::{
     Hook, Hooks, LinuxDevice, LinuxDeviceCgroup, LinuxDeviceType, LinuxNetDevice, Mount, Spec,
@@ -37,6 +38,9 @@ struct DeviceNode {
     permissions: Option<String>,
     uid: Option<u32>,
     gid: Option<u32>,
+    /// That of the machine's node, as the host counts it, where the file left that to the machine.
+    #[serde(skip)]
+    host_owner: Option<(u32, u32)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -71,6 +75,18 @@ struct EditHook {
 
 const HOOK_NAMES: [&str; 6] =
     ["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"];
+
+impl DeviceNode {
+    /// Its owner as the container counts it. What the file says is meant so; the machine's owner stays who it is, and with it
+    /// who may do what: the root of a user namespace does not get what is the machine's root's.
+    fn owner(&self, ids: Option<&IdMappings>) -> Option<(u32, u32)> {
+        if self.uid.is_none() && self.gid.is_none() {
+            let (uid, gid) = self.host_owner?;
+            return ids.map_or(Some((uid, gid)), |ids| ids.to_container(uid, gid));
+        }
+        Some((self.uid.unwrap_or(0), self.gid.unwrap_or(0)))
+    }
+}
 
 impl Edits {
     /// Refuses what cannot be done.
@@ -111,14 +127,13 @@ impl Edits {
             node.major.get_or_insert(i64::from(rustix::fs::major(found.rdev())));
             node.minor.get_or_insert(i64::from(rustix::fs::minor(found.rdev())));
             node.file_mode.get_or_insert(found.mode() & 0o777);
-            node.uid.get_or_insert(found.uid());
-            node.gid.get_or_insert(found.gid());
+            node.host_owner = Some((found.uid(), found.gid()));
         }
         Ok(())
     }
 
-    /// Puts the changes into a spec.
-    pub(crate) fn apply(&self, spec: &mut Spec) {
+    /// Puts the changes into a spec. In a pod with a user namespace `ids` are its ids.
+    pub(crate) fn apply(&self, spec: &mut Spec, ids: Option<&IdMappings>) {
         if let Some(process) = spec.process_mut() {
             let env = process.env_mut().get_or_insert_default();
             for entry in &self.env {
@@ -148,11 +163,11 @@ impl Edits {
         if !self.mounts.is_empty() {
             mounts.sort_by_key(|mount| mount.destination().components().count());
         }
-        self.add_devices(spec);
+        self.add_devices(spec, ids);
         self.hooks.iter().for_each(|hook| add_hook(spec, hook));
     }
 
-    fn add_devices(&self, spec: &mut Spec) {
+    fn add_devices(&self, spec: &mut Spec, ids: Option<&IdMappings>) {
         let linux = spec.linux_mut().get_or_insert_default();
         for node in &self.device_nodes {
             let kind = match node.kind.as_deref() {
@@ -162,6 +177,7 @@ impl Edits {
             };
             // Both are known by now.
             let (major, minor) = (node.major.unwrap_or_default(), node.minor.unwrap_or_default());
+            let owner = node.owner(ids);
             let mut device = LinuxDevice::default();
             device
                 .set_path(node.path.clone())
@@ -169,8 +185,8 @@ impl Edits {
                 .set_major(major)
                 .set_minor(minor)
                 .set_file_mode(node.file_mode)
-                .set_uid(node.uid)
-                .set_gid(node.gid);
+                .set_uid(owner.map(|(uid, _)| uid))
+                .set_gid(owner.map(|(_, gid)| gid));
             let nodes = linux.devices_mut().get_or_insert_default();
             nodes.retain(|other| *other.path() != node.path);
             nodes.push(device);

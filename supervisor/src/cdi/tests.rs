@@ -44,7 +44,7 @@ fn a_device_changes_what_its_file_says() {
         "process": { "user": { "uid": 0, "gid": 0, "additionalGids": [7] }, "cwd": "/", "env": ["GPU=none", "A=1"] },
     }))
     .unwrap();
-    all.iter().for_each(|edits| edits.apply(&mut spec));
+    all.iter().for_each(|edits| edits.apply(&mut spec, None));
     let value = serde_json::to_value(&spec).unwrap();
     assert_eq!(value["process"]["env"], json!(["A=1", "DRIVER=1", "GPU=1"]));
     assert_eq!(value["process"]["user"]["additionalGids"], json!([7, 44]));
@@ -73,7 +73,7 @@ fn the_stronger_directory_wins() {
         "ociVersion": "1.1.0", "process": { "user": { "uid": 0, "gid": 0 }, "cwd": "/" },
     }))
     .unwrap();
-    all.iter().for_each(|edits| edits.apply(&mut spec));
+    all.iter().for_each(|edits| edits.apply(&mut spec, None));
     assert_eq!(spec.process().as_ref().unwrap().env().as_ref().unwrap(), &["GPU=other"]);
 }
 

@@ -35,7 +35,7 @@ pub(super) fn apply(spec: &mut Spec, adjustment: &Adjustment, around: Surroundin
     }
     add_hooks(spec, &adjustment.hooks);
     for edits in &around.host.cdi {
-        edits.apply(spec);
+        edits.apply(spec, around.pod.ids.as_ref());
     }
     change_mounts(spec, &adjustment.mounts, around.pod.ids.as_ref())?;
     change_namespaces(spec, adjustment)?;
@@ -201,7 +201,7 @@ fn kind(node: &DeviceNode) -> LinuxDeviceType {
     }
 }
 
-/// The owner is one of the container's ids, as OCI counts it.
+/// The owner is one of the container's ids, as OCI counts it: its root, where the plugin does not say who.
 fn device(node: &DeviceNode, ids: Option<&IdMappings>) -> Result<LinuxDevice> {
     let (uid, gid) = (node.uid.unwrap_or(0), node.gid.unwrap_or(0));
     if ids.is_some_and(|ids| ids.to_host(uid, gid).is_none()) {
@@ -215,8 +215,8 @@ fn device(node: &DeviceNode, ids: Option<&IdMappings>) -> Result<LinuxDevice> {
         .set_major(node.major)
         .set_minor(node.minor)
         .set_file_mode(node.mode)
-        .set_uid(node.uid)
-        .set_gid(node.gid);
+        .set_uid(Some(uid))
+        .set_gid(Some(gid));
     Ok(device)
 }
 

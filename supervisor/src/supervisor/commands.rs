@@ -12,7 +12,7 @@ use mainstay_messages::supervisor::{
 };
 use mainstay_messages::{Result, Signal, Timestamp};
 
-use super::{Pod, ShimSupervisor, guarded, in_progress};
+use super::{Pod, ShimSupervisor, guarded};
 use crate::pod_limits;
 use crate::task;
 
@@ -49,8 +49,8 @@ impl Handler<SignalTask> for ShimSupervisor {
             }
             // There is no shim, so nothing of the pod runs; or all of it is being killed.
             None | Some(Pod::Stopping { .. }) => Box::pin(std::future::ready(Ok(()))),
-            Some(Pod::Beginning { operation, since, .. }) => {
-                Box::pin(std::future::ready(Err(in_progress(&task.sandbox, operation, *since))))
+            Some(Pod::Beginning { begun, .. }) => {
+                Box::pin(std::future::ready(Err(begun.in_progress(&task.sandbox))))
             }
         }
     }

@@ -7,8 +7,9 @@
 //!                                                                exit seen: everybody is answered
 //! ```
 
+use mainstay_messages::event::What;
 use mainstay_messages::process::UnknownReason;
-use mainstay_messages::record::ContainerPhase;
+use mainstay_messages::record::{ContainerPhase, Eviction};
 use mainstay_messages::spec::STOP_GRACE_DEFAULT_MS;
 use mainstay_messages::supervisor::{SignalScope, TaskKnowledge, TaskStatus};
 use mainstay_messages::{Error, Result, Signal, Timestamp};
@@ -92,9 +93,8 @@ impl State {
         if self.phase() == ContainerPhase::Removing {
             return self.wait_for_removal(call, now);
         }
-        let spec = &self.record.spec;
-        let signal = signal.or(spec.stop_signal).unwrap_or(Signal::TERM);
-        let grace_ms = grace_ms.or(spec.stop_grace_ms).unwrap_or(STOP_GRACE_DEFAULT_MS);
+        let usual = self.usual_stop();
+        let (signal, grace_ms) = (signal.unwrap_or(usual.0), grace_ms.unwrap_or(usual.1));
         let mut draft = self.draft(now);
         if self.standing == Standing::Recorded {
             draft.commanded("stop", format!("{signal}, grace {grace_ms} ms"));
@@ -102,6 +102,31 @@ impl State {
         draft.ask_to_stop(signal, grace_ms);
         draft.stop_caller(call);
         draft.go_on()
+    }
+
+    /// A stop that a plugin wants. Whoever wanted it first is remembered.
+    pub(super) fn evict(&self, call: CallId, (plugin, reason): (String, String), now: Now) -> Outcome<Self> {
+        if self.ended().is_some() {
+            return Outcome::Ignore { call: Some(call), why: "its process has ended" };
+        }
+        if self.phase() == ContainerPhase::Removing {
+            return self.wait_for_removal(call, now);
+        }
+        let mut draft = self.draft(now);
+        if self.standing == Standing::Recorded && self.record.evicted.is_none() {
+            draft.fact(What::ContainerEvicted { plugin: plugin.clone(), reason: reason.clone() });
+            draft.record().evicted = Some(Box::new(Eviction { plugin, reason, at: now.wall }));
+        }
+        let (signal, grace_ms) = self.usual_stop();
+        draft.ask_to_stop(signal, grace_ms);
+        draft.stop_caller(call);
+        draft.go_on()
+    }
+
+    /// The signal and the grace where nobody says otherwise.
+    fn usual_stop(&self) -> (Signal, u64) {
+        let spec = &self.record.spec;
+        (spec.stop_signal.unwrap_or(Signal::TERM), spec.stop_grace_ms.unwrap_or(STOP_GRACE_DEFAULT_MS))
     }
 
     pub(super) fn stop_deadline(&self, set_for_ms: u64, now: Now) -> Outcome<Self> {

@@ -35,6 +35,15 @@ pub enum Input {
         /// And this time until SIGKILL.
         grace_ms: Option<u64>,
     },
+    /// Stop it, for a plugin.
+    Evict {
+        /// Who asks.
+        call: CallId,
+        /// Which plugin.
+        plugin: String,
+        /// Why, for people.
+        reason: String,
+    },
     /// Send it a signal.
     Kill {
         /// Who asks.

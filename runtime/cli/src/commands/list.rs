@@ -1,5 +1,6 @@
 //! `ps` and `pods`.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::process::ExitCode;
 
@@ -142,10 +143,13 @@ fn status(container: &ContainerSnapshot, now: Timestamp) -> String {
     let status = match (record.phase, &record.exit, record.started_at) {
         (ContainerPhase::Exited, Some(exit), _) => {
             let why = match (&exit.status, exit.oom) {
-                (_, OomVerdict::Killed) => ", out of memory",
-                (ExitStatus::StartError { .. }, _) => ", could not be started",
-                (ExitStatus::Unknown { .. }, _) => ", nobody saw how",
-                (ExitStatus::Exited { .. } | ExitStatus::Signaled { .. }, _) => "",
+                (_, OomVerdict::Killed) => ", out of memory".into(),
+                (ExitStatus::StartError { .. }, _) => ", could not be started".into(),
+                (ExitStatus::Unknown { .. }, _) => ", nobody saw how".into(),
+                (ExitStatus::Exited { .. } | ExitStatus::Signaled { .. }, _) => match &record.evicted {
+                    Some(eviction) => Cow::from(format!(", evicted by {}", eviction.plugin)),
+                    None => "".into(),
+                },
             };
             format!("exited ({}{why}) {}", exit.code(), age(exit.at, now))
         }
