@@ -288,10 +288,10 @@ impl Config {
         let network = || self.network.fault().map(|(field, value, expected)| (field, value, expected.into()));
         let cri =
             || self.cri.fault().map(|(key, value, expected)| (format!("cri.{key}"), value, expected.into()));
-        let Some((field, value, expected)) = fault.or_else(network).or_else(cri) else { return Ok(()) };
         let nri =
             || self.nri.fault().map(|(key, value, expected)| (format!("nri.{key}"), value, expected.into()));
-        let Some((field, value, expected)) = fault.or_else(network).or_else(nri) else { return Ok(()) };
+        let fault = fault.or_else(network).or_else(cri).or_else(nri);
+        let Some((field, value, expected)) = fault else { return Ok(()) };
         Err(ConfigError::Value { path: path.into(), field, value, expected })
     }
 
@@ -555,6 +555,7 @@ mod tests {
     #[case(
         "[cri.handlers.\"a b\"]",
         "c.toml: cri.handlers: \"a b\" is not valid; expected a name of lower-case letters, digits and '-', as in a RuntimeClass"
+    )]
     #[case("cdi_dirs = [\"x\"]", "c.toml: cdi_dirs: \"x\" is not valid; expected an absolute path")]
     #[case(
         "[nri]\nrequest_timeout_ms = 12000",
