@@ -13,7 +13,7 @@ use crate::adjustment::Adjustment;
 use crate::id::{ContainerId, ExecId, Name, SandboxId};
 use crate::network::PodNetwork;
 use crate::process::{Exit, ProcessIdentity};
-use crate::spec::{CgroupParent, ContainerSpec, ExecSpec, IdMappings, Resources, SandboxSpec};
+use crate::spec::{CgroupParent, ContainerSpec, ExecSpec, IdMappings, PodPlan, Resources, SandboxSpec};
 use crate::time::Timestamp;
 
 /// The phase of a pod sandbox.
@@ -113,6 +113,12 @@ pub struct SandboxRecord {
     /// What it has of a network, from the moment it was Ready.
     #[serde(default)]
     pub network: Option<PodNetwork>,
+    /// Its limits since they were changed; those of the spec when not given.
+    #[serde(default)]
+    pub limits: Option<Resources>,
+    /// What it is expected to take since that was changed; the spec's when not given.
+    #[serde(default)]
+    pub plan: Option<PodPlan>,
 }
 
 /// What the store keeps of a container.
@@ -201,7 +207,17 @@ pub struct ExecSnapshot {
 impl SandboxRecord {
     /// The record that is written before anything is made (P3).
     pub fn intent(id: SandboxId, spec: SandboxSpec, created_at: Timestamp) -> Self {
-        Self { id, spec, phase: SandboxPhase::Starting, created_at, shim: None, reason: None, network: None }
+        Self {
+            id,
+            spec,
+            phase: SandboxPhase::Starting,
+            created_at,
+            shim: None,
+            reason: None,
+            network: None,
+            limits: None,
+            plan: None,
+        }
     }
 
     /// Whether it never was ready, as far as this record says. One that is found so after a restart is undone, and its name
@@ -219,6 +235,16 @@ impl SandboxRecord {
     /// Its name.
     pub fn name(&self) -> &Name {
         &self.spec.name
+    }
+
+    /// Its limits now.
+    pub fn limits(&self) -> &Resources {
+        self.limits.as_ref().unwrap_or(&self.spec.resources)
+    }
+
+    /// What it is expected to take now.
+    pub fn plan(&self) -> &PodPlan {
+        self.plan.as_ref().unwrap_or(&self.spec.plan)
     }
 }
 

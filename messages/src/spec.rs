@@ -33,7 +33,8 @@ pub use names::{
 };
 pub use network::{Mac, Network, POD_LINK, PORTS_MAX, PortMapping, Protocol};
 pub use resources::{
-    BLOCK_DEVICES_MAX, BlockDeviceLimit, BlockIo, HUGEPAGE_SIZES_MAX, HugepageLimit, Resources, UNLIMITED,
+    BLOCK_DEVICES_MAX, BlockDeviceLimit, BlockIo, HUGEPAGE_SIZES_MAX, HugepageLimit, PodPlan, Resources,
+    UNLIMITED,
 };
 pub use volumes::VOLUMES_MAX;
 
@@ -83,6 +84,9 @@ pub struct SandboxSpec {
     /// Limits for all its containers together.
     #[serde(default)]
     pub resources: Resources,
+    /// What it is expected to take, for plugins.
+    #[serde(default)]
+    pub plan: PodPlan,
     /// For whoever selects by them.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
@@ -506,6 +510,7 @@ impl SandboxSpec {
             network: Network::default(),
             pid: PidMode::default(),
             resources: Resources::default(),
+            plan: PodPlan::default(),
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
             sysctls: BTreeMap::new(),

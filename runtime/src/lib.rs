@@ -15,7 +15,7 @@
 //! | follow what happens | [`Runtime::events`], [`Runtime::events_from_now`], [`Runtime::explain`] |
 //! | end it | [`Runtime::stop_container`], [`Runtime::kill_container`], [`Runtime::remove_container`] |
 //! | end a pod with all that is in it | [`Runtime::stop_sandbox`], [`Runtime::remove_sandbox`] |
-//! | hold it, and change its limits | [`Runtime::pause_container`], [`Runtime::resume_container`], [`Runtime::update_container`] |
+//! | hold it, and change its limits | [`Runtime::pause_container`], [`Runtime::resume_container`], [`Runtime::update_container`], [`Runtime::update_sandbox`] |
 //! | bring an image here, and look at those that are | [`Runtime::pull_image`], [`Runtime::images`], [`Runtime::image`] |
 //! | take images from an archive, or write one | [`Runtime::import_images`], [`Runtime::export_images`] |
 //! | remove, check and tidy up images | [`Runtime::remove_image`], [`Runtime::verify_images`], [`Runtime::collect_images`] |
@@ -98,11 +98,12 @@ pub use mainstay_messages::record::{
     Activity, ContainerPhase, ContainerRecord, ContainerSnapshot, ExecPhase, ExecSnapshot, Paused,
     SandboxPhase, SandboxRecord, SandboxSnapshot, ShimRecord,
 };
+pub use mainstay_messages::sandbox::SandboxChange;
 pub use mainstay_messages::spec::{
     Access, BlockDeviceLimit, BlockIo, CgroupParent, ContainerIdentity, ContainerPid, Device, DeviceKind,
     DeviceRule, HostEntry, HugepageLimit, IdMapping, IdMappings, ImageRoot, IpcMode, LayeredRoot, Mac, Mount,
-    MountSource, NameLookup, Network, NewPrivileges, Owners, PidMode, PodIdentity, PortMapping, Privilege,
-    ProcessSpec, Propagation, Protocol, Resources, Rlimit, Rootfs, Seccomp, Security, Stdin,
+    MountSource, NameLookup, Network, NewPrivileges, Owners, PidMode, PodIdentity, PodPlan, PortMapping,
+    Privilege, ProcessSpec, Propagation, Protocol, Resources, Rlimit, Rootfs, Seccomp, Security, Stdin,
     SupplementaryGroups, Terminal, UNLIMITED, UserNamespace, WindowSize,
 };
 pub use mainstay_messages::supervisor::{DiskUsage, SandboxStats, Stats};

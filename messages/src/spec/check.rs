@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::*;
 use crate::codec;
 use crate::error::{Error, Result};
+use crate::sandbox::SandboxChange;
 
 mod limits;
 mod settings;
@@ -36,6 +37,13 @@ impl SandboxSpec {
         check_labels("annotations", &self.annotations)?;
         check_labels("notes", &self.notes)?;
         self.identity.iter().try_for_each(|identity| identity.check())?;
+        check_length(self)
+    }
+}
+
+impl SandboxChange {
+    /// Checks its length. The limits are checked as they are to be, together with those that stay.
+    pub fn check(&self) -> Result<()> {
         check_length(self)
     }
 }
