@@ -13,7 +13,7 @@ use crate::adjustment::Adjustment;
 use crate::id::{ContainerId, ExecId, Name, SandboxId};
 use crate::network::PodNetwork;
 use crate::process::{Exit, ProcessIdentity};
-use crate::spec::{ContainerSpec, ExecSpec, IdMappings, PodPlan, Resources, SandboxSpec};
+use crate::spec::{CgroupParent, ContainerSpec, ExecSpec, IdMappings, PodPlan, Resources, SandboxSpec};
 use crate::time::Timestamp;
 
 /// The phase of a pod sandbox.
@@ -224,6 +224,12 @@ impl SandboxRecord {
     /// may be another's by then.
     pub fn is_half_made(&self) -> bool {
         self.shim.is_none() && matches!(self.phase, SandboxPhase::Starting | SandboxPhase::NotReady)
+    }
+
+    /// The path of its cgroup, in a runtime whose own above the pods' is `usual_parent`.
+    pub fn cgroup(&self, usual_parent: &str) -> String {
+        let parent = self.spec.cgroup_parent.as_ref().map_or(usual_parent, CgroupParent::as_str);
+        format!("{}/{}", parent.trim_end_matches('/'), self.id)
     }
 
     /// Its name.

@@ -100,11 +100,11 @@ pub use mainstay_messages::record::{
 };
 pub use mainstay_messages::sandbox::SandboxChange;
 pub use mainstay_messages::spec::{
-    Access, BlockDeviceLimit, BlockIo, ContainerPid, Device, DeviceKind, DeviceRule, HostEntry,
-    HugepageLimit, IdMapping, IdMappings, ImageRoot, LayeredRoot, Mac, Mount, MountSource, NameLookup,
-    Network, NewPrivileges, Owners, PidMode, PodPlan, PortMapping, Privilege, ProcessSpec, Propagation,
-    Protocol, Resources, Rlimit, Rootfs, Seccomp, Security, Stdin, SupplementaryGroups, Terminal, UNLIMITED,
-    UserNamespace, WindowSize,
+    Access, BlockDeviceLimit, BlockIo, CgroupParent, ContainerIdentity, ContainerPid, Device, DeviceKind,
+    DeviceRule, HostEntry, HugepageLimit, IdMapping, IdMappings, ImageRoot, IpcMode, LayeredRoot, Mac, Mount,
+    MountSource, NameLookup, Network, NewPrivileges, Owners, PidMode, PodIdentity, PodPlan, PortMapping,
+    Privilege, ProcessSpec, Propagation, Protocol, Resources, Rlimit, Rootfs, Seccomp, Security, Stdin,
+    SupplementaryGroups, Terminal, UNLIMITED, UserNamespace, WindowSize,
 };
 pub use mainstay_messages::supervisor::{DiskUsage, SandboxStats, Stats};
 pub use mainstay_messages::{

@@ -58,6 +58,7 @@ pub mod network;
 pub mod oci;
 pub mod paths;
 mod peers;
+mod places;
 mod pod_limits;
 pub mod rebuilt;
 mod saga;
