@@ -11,8 +11,10 @@ use crate::id::{ContainerId, Name};
 use crate::image::ImageId;
 use crate::process::Signal;
 
+mod cgroup_parent;
 mod check;
 mod device;
+mod identity;
 mod image;
 mod mount;
 mod names;
@@ -24,7 +26,9 @@ mod tests;
 mod user_namespace;
 mod volumes;
 
+pub use cgroup_parent::{CGROUP_PARENT_DEPTH_MAX, CGROUP_PARENT_LENGTH_MAX, CgroupParent};
 pub use device::{DEVICES_MAX, Device, DeviceKind, DeviceRule};
+pub use identity::{ContainerIdentity, IDENTITY_LENGTH_MAX, PodIdentity};
 pub use image::{ImageRoot, LayeredRoot};
 pub use mount::{
     Access, ImageMount, LayeredMount, MissingSource, Mount, MountSource, Owners, Propagation, Relabel,
@@ -35,8 +39,8 @@ pub use names::{
 };
 pub use network::{Mac, Network, POD_LINK, PORTS_MAX, PortMapping, Protocol};
 pub use resources::{
-    BLOCK_DEVICES_MAX, BlockDeviceLimit, BlockIo, CpuTime, HUGEPAGE_SIZES_MAX, HugepageLimit, Resources,
-    UNIFIED_LENGTH_MAX, UNIFIED_MAX, UNLIMITED,
+    BLOCK_DEVICES_MAX, BlockDeviceLimit, BlockIo, CpuTime, HUGEPAGE_SIZES_MAX, HugepageLimit, PodPlan,
+    Resources, UNIFIED_LENGTH_MAX, UNIFIED_MAX, UNLIMITED,
 };
 pub use security::{
     AppArmor, NewPrivileges, PROFILE_NAME_LENGTH_MAX, Privilege, Seccomp, Security, SelinuxLabel,
@@ -94,6 +98,9 @@ pub struct SandboxSpec {
     /// Limits for all its containers together.
     #[serde(default)]
     pub resources: Resources,
+    /// What it is expected to take, for plugins.
+    #[serde(default)]
+    pub plan: PodPlan,
     /// For whoever selects by them.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
@@ -118,6 +125,30 @@ pub struct SandboxSpec {
     /// The Ethernet address that it is to have.
     #[serde(default)]
     pub mac: Option<Mac>,
+    /// Whether its containers share System V IPC, POSIX message queues and `/dev/shm` with the host.
+    #[serde(default)]
+    pub ipc: IpcMode,
+    /// The cgroup that its own is made in; the runtime's when not given. It is somebody else's: made where it is missing, and
+    /// never removed.
+    #[serde(default)]
+    pub cgroup_parent: Option<CgroupParent>,
+    /// Who it is to the orchestrator that asked for it.
+    #[serde(default)]
+    pub identity: Option<PodIdentity>,
+    /// What whoever asked for it wants to find again. Neither the runtime nor plugins read it.
+    #[serde(default)]
+    pub notes: BTreeMap<String, String>,
+}
+
+/// An IPC namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IpcMode {
+    /// One for all containers of the pod, with a `/dev/shm` of theirs.
+    #[default]
+    Pod,
+    /// The host's.
+    Host,
 }
 
 /// A pid namespace.
@@ -188,6 +219,12 @@ pub struct ContainerSpec {
     /// Whose processes it sees.
     #[serde(default)]
     pub pid: ContainerPid,
+    /// Who it is to the orchestrator that asked for it.
+    #[serde(default)]
+    pub identity: Option<ContainerIdentity>,
+    /// What whoever asked for it wants to find again. Neither the runtime nor plugins read it.
+    #[serde(default)]
+    pub notes: BTreeMap<String, String>,
 }
 
 /// The pid namespace of a container.
@@ -340,6 +377,7 @@ impl SandboxSpec {
             network: Network::default(),
             pid: PidMode::default(),
             resources: Resources::default(),
+            plan: PodPlan::default(),
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
             sysctls: BTreeMap::new(),
@@ -348,6 +386,10 @@ impl SandboxSpec {
             ports: Vec::new(),
             ips: Vec::new(),
             mac: None,
+            ipc: IpcMode::default(),
+            cgroup_parent: None,
+            identity: None,
+            notes: BTreeMap::new(),
         }
     }
 
@@ -402,6 +444,8 @@ impl ContainerSpec {
             device_rules: Vec::new(),
             cdi_devices: Vec::new(),
             pid: ContainerPid::default(),
+            identity: None,
+            notes: BTreeMap::new(),
         }
     }
 }

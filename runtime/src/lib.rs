@@ -15,7 +15,7 @@
 //! | follow what happens | [`Runtime::events`], [`Runtime::events_from_now`], [`Runtime::explain`] |
 //! | end it | [`Runtime::stop_container`], [`Runtime::kill_container`], [`Runtime::remove_container`] |
 //! | end a pod with all that is in it | [`Runtime::stop_sandbox`], [`Runtime::remove_sandbox`] |
-//! | hold it, and change its limits | [`Runtime::pause_container`], [`Runtime::resume_container`], [`Runtime::update_container`] |
+//! | hold it, and change its limits | [`Runtime::pause_container`], [`Runtime::resume_container`], [`Runtime::update_container`], [`Runtime::update_sandbox`] |
 //! | bring an image here, and look at those that are | [`Runtime::pull_image`], [`Runtime::images`], [`Runtime::image`] |
 //! | take images from an archive, or write one | [`Runtime::import_images`], [`Runtime::export_images`] |
 //! | remove, check and tidy up images | [`Runtime::remove_image`], [`Runtime::verify_images`], [`Runtime::collect_images`] |
@@ -23,7 +23,7 @@
 //! | measure | [`Runtime::metrics`], [`Runtime::disk_usage`] |
 //! | look at plugins and networks | [`Runtime::plugins`], [`Runtime::restart_plugin`], [`Runtime::network_status`], [`Runtime::check_network`] |
 //! | look | [`Runtime::sandboxes`], [`Runtime::containers`], [`Runtime::container`], [`Runtime::stats`] |
-//! | serve the `mainstay` command | [`daemon::run`] |
+//! | serve the `mainstay` command, and more | [`daemon::run`], [`daemon::Endpoint`] |
 //!
 //! Every call returns an [`Error`], whose text is one sentence for people and whose variants are for programs. Stopping
 //! and removing what is gone already is a success. A call whose future is dropped goes on: nothing is left half done
@@ -71,8 +71,8 @@ mod system;
 pub use audit::{AUDIT_INTERVAL_DEFAULT_MS, AUDIT_SETTLE_MS, REMEDY_MS};
 #[doc(inline)]
 pub use config::{
-    AuditSettings, Config, ConfigError, ImageSettings, Masquerading, NetworkSettings, OomScorePolicy,
-    ShimLifetime, StoreLimits,
+    AuditSettings, CgroupDriver, Config, ConfigError, CriSettings, HandlerSettings, ImageSettings,
+    Masquerading, NetworkSettings, OomScorePolicy, ShimLifetime, StoreLimits,
 };
 #[doc(inline)]
 pub use disk_usage::DISK_USAGE_MS;
@@ -98,13 +98,14 @@ pub use mainstay_messages::record::{
     Activity, ContainerPhase, ContainerRecord, ContainerSnapshot, ExecPhase, ExecSnapshot, Paused,
     SandboxPhase, SandboxRecord, SandboxSnapshot, ShimRecord,
 };
+pub use mainstay_messages::sandbox::SandboxChange;
 pub use mainstay_messages::spec::{
-    Access, AppArmor, BlockDeviceLimit, BlockIo, ContainerPid, CpuTime, Device, DeviceKind, DeviceRule,
-    HostEntry, HugepageLimit, IdMapping, IdMappings, ImageMount, ImageRoot, LayeredMount, LayeredRoot, Mac,
-    MissingSource, Mount, MountSource, NameLookup, Network, NewPrivileges, Owners, PidMode, PortMapping,
-    Privilege, ProcessSpec, Propagation, Protocol, Relabel, Resources, Restriction, Rlimit, Rootfs, Seccomp,
-    Security, SelinuxLabel, Stdin, Submounts, SupplementaryGroups, Terminal, UNLIMITED, UserNamespace,
-    WindowSize,
+    Access, AppArmor, BlockDeviceLimit, BlockIo, CgroupParent, ContainerIdentity, ContainerPid, CpuTime,
+    Device, DeviceKind, DeviceRule, HostEntry, HugepageLimit, IdMapping, IdMappings, ImageMount, ImageRoot,
+    IpcMode, LayeredMount, LayeredRoot, Mac, MissingSource, Mount, MountSource, NameLookup, Network,
+    NewPrivileges, Owners, PidMode, PodIdentity, PodPlan, PortMapping, Privilege, ProcessSpec, Propagation,
+    Protocol, Relabel, Resources, Restriction, Rlimit, Rootfs, Seccomp, Security, SelinuxLabel, Stdin,
+    Submounts, SupplementaryGroups, Terminal, UNLIMITED, UserNamespace, WindowSize,
 };
 pub use mainstay_messages::supervisor::{DiskUsage, SandboxStats, Stats};
 pub use mainstay_messages::{
@@ -122,6 +123,11 @@ pub use runtime::{Runtime, Shutdown, StopOptions};
 pub use session::{
     AttachOptions, EXEC_OUTPUT_BYTES_MAX, ExecOutput, Session, SessionItem, SessionReader, SessionWriter,
 };
+
+/// Unix sockets that a daemon serves on: made safely, taken over from a dead one, and closed to others.
+pub mod socket {
+    pub use mainstay_admin::{BindError, Socket, check_peer};
+}
 
 /// The version of this crate.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::*;
 use crate::codec;
 use crate::error::{Error, Result};
+use crate::sandbox::SandboxChange;
 
 mod limits;
 mod settings;
@@ -28,12 +29,21 @@ impl SandboxSpec {
             }
         }
         self.resources.check()?;
-        settings::check_sysctls(&self.sysctls, self.network)?;
+        settings::check_sysctls(&self.sysctls, self.network, self.ipc)?;
         self.names.check()?;
-        self.user_namespace.check(self.network, self.pid)?;
+        self.user_namespace.check(self.network, self.pid, self.ipc)?;
         self.check_network()?;
         check_labels("labels", &self.labels)?;
         check_labels("annotations", &self.annotations)?;
+        check_labels("notes", &self.notes)?;
+        self.identity.iter().try_for_each(|identity| identity.check())?;
+        check_length(self)
+    }
+}
+
+impl SandboxChange {
+    /// Checks its length. The limits are checked as they are to be, together with those that stay.
+    pub fn check(&self) -> Result<()> {
         check_length(self)
     }
 }
@@ -78,6 +88,8 @@ impl ContainerSpec {
         }
         check_labels("labels", &self.labels)?;
         check_labels("annotations", &self.annotations)?;
+        check_labels("notes", &self.notes)?;
+        self.identity.iter().try_for_each(|identity| identity.check())?;
         check_length(self)
     }
 }
@@ -334,6 +346,14 @@ fn check_labels(field: &str, labels: &BTreeMap<String, String>) -> Result<()> {
         format!("{} entries of {bytes} bytes", labels.len()),
         format!("at most {LABELS_MAX} entries of {LABELS_LENGTH_MAX} bytes together"),
     ))
+}
+
+/// Checks a text that is kept and given back as it is.
+pub(super) fn check_text(field: &str, text: &str, length_max: usize) -> Result<()> {
+    if text.len() <= length_max && !text.contains('\0') {
+        return Ok(());
+    }
+    Err(Error::invalid(field, quoted(text), format!("at most {length_max} bytes, none of them NUL")))
 }
 
 /// A value as an error shows it: quoted, and never longer than a line.

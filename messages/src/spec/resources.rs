@@ -64,6 +64,29 @@ pub struct CpuTime {
     pub period_us: u64,
 }
 
+/// What whoever planned a pod says that it takes. Plugins are told of it, and nothing is limited by it: sums over containers
+/// leave out those without a limit, which such a limit would then hold down.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodPlan {
+    /// What it takes beside its containers.
+    #[serde(default)]
+    pub overhead: Resources,
+    /// What its containers take together.
+    #[serde(default)]
+    pub containers: Resources,
+}
+
+impl PodPlan {
+    /// This plan with what `change` says in place of its own.
+    #[must_use]
+    pub fn changed_by(&self, change: &PodPlan) -> PodPlan {
+        PodPlan {
+            overhead: self.overhead.changed_by(&change.overhead).in_force(),
+            containers: self.containers.changed_by(&change.containers).in_force(),
+        }
+    }
+}
+
 /// A limit on huge pages of one size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HugepageLimit {

@@ -78,7 +78,11 @@ fn check_device_access(field: &str, access: &str) -> Result<()> {
     ))
 }
 
-pub(super) fn check_sysctls(sysctls: &BTreeMap<String, String>, network: Network) -> Result<()> {
+pub(super) fn check_sysctls(
+    sysctls: &BTreeMap<String, String>,
+    network: Network,
+    ipc: IpcMode,
+) -> Result<()> {
     if sysctls.len() > SYSCTLS_MAX {
         return Err(Error::invalid("sysctls", sysctls.len().to_string(), format!("at most {SYSCTLS_MAX}")));
     }
@@ -100,6 +104,10 @@ pub(super) fn check_sysctls(sysctls: &BTreeMap<String, String>, network: Network
         }
         if of_network && network == Network::Host {
             let expected = "no net.* parameter: the network is the host's";
+            return Err(Error::invalid(field(), quoted(value), expected));
+        }
+        if of_ipc && ipc == IpcMode::Host {
+            let expected = "no parameter of IPC: it is the host's";
             return Err(Error::invalid(field(), quoted(value), expected));
         }
         if value.len() > SYSCTL_LENGTH_MAX || value.contains(['\0', '\n']) {
