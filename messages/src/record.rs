@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::adjustment::Adjustment;
 use crate::id::{ContainerId, ExecId, Name, SandboxId};
 use crate::network::PodNetwork;
-use crate::process::{Exit, ProcessIdentity};
+use crate::process::{Exit, ProcessIdentity, ProcessUser};
 use crate::spec::{CgroupParent, ContainerSpec, ExecSpec, IdMappings, PodPlan, Resources, SandboxSpec};
 use crate::time::Timestamp;
 
@@ -154,6 +154,9 @@ pub struct ContainerRecord {
     /// What plugins have changed of it before it was made.
     #[serde(default)]
     pub adjustment: Option<Box<Adjustment>>,
+    /// As whom its PID 1 runs, once it was made.
+    #[serde(default)]
+    pub user: Option<ProcessUser>,
 }
 
 /// An operation that has not ended.
@@ -303,6 +306,7 @@ impl ContainerRecord {
             paused: Paused::No,
             limits: None,
             adjustment: None,
+            user: None,
         }
     }
 

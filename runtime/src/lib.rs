@@ -100,16 +100,17 @@ pub use mainstay_messages::record::{
 };
 pub use mainstay_messages::sandbox::SandboxChange;
 pub use mainstay_messages::spec::{
-    Access, BlockDeviceLimit, BlockIo, CgroupParent, ContainerIdentity, ContainerPid, Device, DeviceKind,
-    DeviceRule, HostEntry, HugepageLimit, IdMapping, IdMappings, ImageRoot, IpcMode, LayeredRoot, Mac, Mount,
-    MountSource, NameLookup, Network, NewPrivileges, Owners, PidMode, PodIdentity, PodPlan, PortMapping,
-    Privilege, ProcessSpec, Propagation, Protocol, Resources, Rlimit, Rootfs, Seccomp, Security, Stdin,
-    SupplementaryGroups, Terminal, UNLIMITED, UserNamespace, WindowSize,
+    Access, AppArmor, BlockDeviceLimit, BlockIo, CgroupParent, ContainerIdentity, ContainerPid, CpuTime,
+    Device, DeviceKind, DeviceRule, HostEntry, HugepageLimit, IdMapping, IdMappings, ImageMount, ImageRoot,
+    IpcMode, LayeredMount, LayeredRoot, Mac, MissingSource, Mount, MountSource, NameLookup, Network,
+    NewPrivileges, Owners, PidMode, PodIdentity, PodPlan, PortMapping, Privilege, ProcessSpec, Propagation,
+    Protocol, Relabel, Resources, Restriction, Rlimit, Rootfs, Seccomp, Security, SelinuxLabel, Stdin,
+    Submounts, SupplementaryGroups, Terminal, UNLIMITED, UserNamespace, WindowSize,
 };
 pub use mainstay_messages::supervisor::{DiskUsage, SandboxStats, Stats};
 pub use mainstay_messages::{
-    ContainerId, ContainerSpec, Error, ExecId, ExecSpec, Exit, ExitStatus, Name, ProcessIdentity, Result,
-    SandboxId, SandboxSpec, Signal, Timestamp, UnknownReason,
+    ContainerId, ContainerSpec, Error, ExecId, ExecSpec, Exit, ExitStatus, Name, ProcessIdentity,
+    ProcessUser, Result, SandboxId, SandboxSpec, Signal, Timestamp, UnknownReason,
 };
 pub use mainstay_metrics::{Format as MetricsFormat, MetricsSettings, exposition};
 pub use mainstay_supervisor::nri::NriSettings;

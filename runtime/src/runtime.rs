@@ -149,10 +149,9 @@ impl Runtime {
     /// the machine could not make it, it stays listed as exited, with [`mainstay_messages::ExitStatus::StartError`].
     pub async fn create_container(&self, sandbox: &SandboxId, spec: ContainerSpec) -> Result<ContainerId> {
         spec.check()?;
-        let image = spec.image().map(|root| root.image.clone());
-        match image {
-            Some(image) => self.create_on_image(sandbox.clone(), spec, image).await,
-            None => self.send(CreateContainer { sandbox: sandbox.clone(), spec }).await,
+        match spec.image().is_some() || spec.mounted_images().next().is_some() {
+            true => self.create_on_images(sandbox.clone(), spec).await,
+            false => self.send(CreateContainer { sandbox: sandbox.clone(), spec }).await,
         }
     }
 

@@ -10,7 +10,9 @@ use mainstay_messages::adjustment::{Adjustment, DeviceChange, DeviceNode, MountC
 use mainstay_messages::network::PodNetwork;
 use mainstay_messages::process::OomVerdict;
 use mainstay_messages::record::{ContainerPhase, ContainerRecord, Paused, SandboxRecord};
-use mainstay_messages::spec::{Access, Mount, MountSource, Propagation, Rootfs, Seccomp};
+use mainstay_messages::spec::{
+    Access, ImageMount, LayeredMount, Mount, MountSource, Propagation, Rootfs, Seccomp, Submounts,
+};
 use mainstay_nri_api as api;
 use mainstay_nri_api::{ContainerState, MessageField, OptionalFileMode, OptionalInt, OptionalUInt32};
 
@@ -194,13 +196,17 @@ fn own_mount(mount: &Mount) -> api::Mount {
                 Propagation::Slave => "rslave",
                 Propagation::Shared => "rshared",
             };
-            ("bind", text(path), vec!["rbind".to_owned(), propagation.to_owned()])
+            let bind = if mount.submounts == Submounts::Absent { "bind" } else { "rbind" };
+            ("bind", text(path), vec![bind.to_owned(), propagation.to_owned()])
         }
+        MountSource::Image(ImageMount { image, .. }) => ("image", image.to_string(), Vec::new()),
+        MountSource::Layers(LayeredMount { image, .. }) => ("image", image.to_string(), Vec::new()),
         MountSource::Tmpfs { size_bytes } => {
             ("tmpfs", "tmpfs".to_owned(), size_bytes.iter().map(|size| format!("size={size}")).collect())
         }
     };
-    options.push(if mount.access == Access::ReadOnly { "ro" } else { "rw" }.to_owned());
+    let of_image = matches!(mount.source, MountSource::Image(_) | MountSource::Layers(_));
+    options.push(if of_image || mount.access == Access::ReadOnly { "ro" } else { "rw" }.to_owned());
     api::Mount {
         destination: text(&mount.target),
         type_: kind.to_owned(),
