@@ -2,6 +2,7 @@
 //! machine; whether directories can be made is found out when the runtime starts.
 
 mod audit;
+mod cri;
 mod images;
 mod network;
 mod nri;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error as ThisError;
 
 pub use audit::AuditSettings;
+pub use cri::{CgroupDriver, CriSettings, HANDLER_DEFAULT, HandlerSettings};
 pub use network::{CNI_PLUGIN_TIMEOUT_DEFAULT_MS, Masquerading, NetworkSettings};
 
 pub use images::{GC_INTERVAL_DEFAULT_MS, IMAGES_DIRECTORY, ImageSettings, PULL_FLOOR_WINDOW_DEFAULT_MS};
@@ -68,6 +70,8 @@ pub struct Config {
     pub network: NetworkSettings,
     /// Limits of the admin RPC.
     pub admin: Limits,
+    /// How a daemon serves the Container Runtime Interface.
+    pub cri: CriSettings,
 }
 
 /// Limits of the store.
@@ -195,6 +199,7 @@ impl Default for Config {
             nri: NriSettings::default(),
             network: NetworkSettings::default(),
             admin: Limits::default(),
+            cri: CriSettings::default(),
         }
     }
 }
@@ -277,7 +282,9 @@ impl Config {
             .or_else(metrics)
             .map(|(section, key, value, expected)| (format!("{section}.{key}"), value, Cow::from(expected)));
         let network = || self.network.fault().map(|(field, value, expected)| (field, value, expected.into()));
-        let Some((field, value, expected)) = fault.or_else(network) else { return Ok(()) };
+        let cri =
+            || self.cri.fault().map(|(key, value, expected)| (format!("cri.{key}"), value, expected.into()));
+        let Some((field, value, expected)) = fault.or_else(network).or_else(cri) else { return Ok(()) };
         Err(ConfigError::Value { path: path.into(), field, value, expected })
     }
 
@@ -314,6 +321,7 @@ impl Config {
             nri,
             network,
             admin,
+            cri,
             ..
         } = Self::default();
         format!(
@@ -369,7 +377,8 @@ impl Config {
              {}\n\
              {}\n\
              # Limits of the admin RPC, for each connection but for the first.\n\
-             [admin]\n{}",
+             [admin]\n{}\n\
+             {}",
             section(&user_namespaces),
             section(&timeouts),
             section(&store),
@@ -379,6 +388,7 @@ impl Config {
             nri::text(&nri),
             network.text(),
             section(&admin),
+            cri.text(),
         )
     }
 }
@@ -465,8 +475,9 @@ mod tests {
             listen: Some(([127, 0, 0, 1], 1).into()),
             ..MetricsSettings::default()
         };
+        let cri = CriSettings { socket: Some("/x".into()), ..CriSettings::default() };
         let all =
-            Config { shim_program: Some("/x".into()), images, metrics, ..Config::default() }.to_string();
+            Config { shim_program: Some("/x".into()), images, metrics, cri, ..Config::default() }.to_string();
         for key in all.lines().filter_map(|line| line.split_once(" = ")).map(|(key, _)| key) {
             assert!(text.contains(&format!("{key} = ")), "{key} is missing in the commented default");
         }
@@ -524,6 +535,14 @@ mod tests {
     #[case(
         "[network]\ncni_cache_dir = \"x\"",
         "c.toml: network.cni_cache_dir: \"x\" is not valid; expected an absolute path"
+    )]
+    #[case(
+        "[cri]\nsocket = \"x\"",
+        "c.toml: cri.socket: \"x\" is not valid; expected an absolute path, or \"\" for none"
+    )]
+    #[case(
+        "[cri.handlers.\"a b\"]",
+        "c.toml: cri.handlers: \"a b\" is not valid; expected a name of lower-case letters, digits and '-', as in a RuntimeClass"
     )]
     #[case("root_dir = \"x\"", "c.toml: root_dir: \"x\" is not valid; expected an absolute path")]
     #[case(

@@ -23,7 +23,7 @@
 //! | measure | [`Runtime::metrics`], [`Runtime::disk_usage`] |
 //! | look at plugins and networks | [`Runtime::plugins`], [`Runtime::restart_plugin`], [`Runtime::network_status`], [`Runtime::check_network`] |
 //! | look | [`Runtime::sandboxes`], [`Runtime::containers`], [`Runtime::container`], [`Runtime::stats`] |
-//! | serve the `mainstay` command | [`daemon::run`] |
+//! | serve the `mainstay` command, and more | [`daemon::run`], [`daemon::Endpoint`] |
 //!
 //! Every call returns an [`Error`], whose text is one sentence for people and whose variants are for programs. Stopping
 //! and removing what is gone already is a success. A call whose future is dropped goes on: nothing is left half done
@@ -71,8 +71,8 @@ mod system;
 pub use audit::{AUDIT_INTERVAL_DEFAULT_MS, AUDIT_SETTLE_MS, REMEDY_MS};
 #[doc(inline)]
 pub use config::{
-    AuditSettings, Config, ConfigError, ImageSettings, Masquerading, NetworkSettings, OomScorePolicy,
-    ShimLifetime, StoreLimits,
+    AuditSettings, CgroupDriver, Config, ConfigError, CriSettings, HandlerSettings, ImageSettings,
+    Masquerading, NetworkSettings, OomScorePolicy, ShimLifetime, StoreLimits,
 };
 #[doc(inline)]
 pub use disk_usage::DISK_USAGE_MS;
@@ -121,6 +121,11 @@ pub use runtime::{Runtime, Shutdown, StopOptions};
 pub use session::{
     AttachOptions, EXEC_OUTPUT_BYTES_MAX, ExecOutput, Session, SessionItem, SessionReader, SessionWriter,
 };
+
+/// Unix sockets that a daemon serves on: made safely, taken over from a dead one, and closed to others.
+pub mod socket {
+    pub use mainstay_admin::{BindError, Socket, check_peer};
+}
 
 /// The version of this crate.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
