@@ -10,6 +10,7 @@ use mainstay_cri_api::{
     UpdateRuntimeConfigRequest, UpdateRuntimeConfigResponse, VersionRequest, VersionResponse,
 };
 
+use crate::events::Book;
 use crate::failure::{Failure, Result};
 
 /// What the runtime is called.
@@ -22,12 +23,14 @@ const KUBELET_API_VERSION: &str = "0.1.0";
 pub(crate) struct Node {
     /// The runtime.
     pub(crate) runtime: Runtime,
+    /// Who reads events.
+    pub(crate) events: Book,
 }
 
 impl Node {
     /// A node over a runtime.
     pub(crate) fn new(runtime: Runtime) -> Self {
-        Self { runtime }
+        Self { runtime, events: Book::default() }
     }
 
     /// How the interface is set up.

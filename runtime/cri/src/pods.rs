@@ -17,7 +17,6 @@ use mainstay_cri_api::{
     ListPodSandboxRequest, ListPodSandboxResponse, PodSandboxFilter, PodSandboxStatusRequest, PodSandboxStatusResponse,
     RemovePodSandboxRequest, RemovePodSandboxResponse, RunPodSandboxRequest, RunPodSandboxResponse,
     StopPodSandboxRequest, StopPodSandboxResponse, StreamPodSandboxesRequest, StreamPodSandboxesResponse,
-    UpdatePodSandboxResourcesRequest, UpdatePodSandboxResourcesResponse,
 };
 
 use crate::failure::{Failure, Result};
@@ -110,12 +109,4 @@ fn selected(node: &Node, filter: &PodSandboxFilter) -> Vec<Arc<SandboxSnapshot>>
             && filter::selects(&filter.label_selector, &record.spec.labels)
     });
     pods
-}
-
-/// `UpdatePodSandboxResources`
-pub(crate) async fn update_resources(
-    _node: Arc<Node>,
-    _request: UpdatePodSandboxResourcesRequest,
-) -> Result<UpdatePodSandboxResourcesResponse> {
-    Err(Failure::unimplemented("UpdatePodSandboxResources", "not yet"))
 }
