@@ -16,11 +16,12 @@
 //! | end it | [`Runtime::stop_container`], [`Runtime::kill_container`], [`Runtime::remove_container`] |
 //! | end a pod with all that is in it | [`Runtime::stop_sandbox`], [`Runtime::remove_sandbox`] |
 //! | hold it, and change its limits | [`Runtime::pause_container`], [`Runtime::resume_container`], [`Runtime::update_container`], [`Runtime::update_sandbox`] |
-//! | bring an image here, and look at those that are | [`Runtime::pull_image`], [`Runtime::images`], [`Runtime::image`] |
+//! | bring an image here, and look at those that are | [`Runtime::pull_image`], [`Runtime::images`], [`Runtime::image`], [`Runtime::image_documents`] |
 //! | take images from an archive, or write one | [`Runtime::import_images`], [`Runtime::export_images`] |
 //! | remove, check and tidy up images | [`Runtime::remove_image`], [`Runtime::verify_images`], [`Runtime::collect_images`] |
 //! | find what was left behind | [`Runtime::audit`] |
-//! | measure | [`Runtime::metrics`], [`Runtime::disk_usage`], [`Runtime::sandboxes_usage`], [`Runtime::containers_usage`] |
+//! | measure | [`Runtime::metrics`], [`Runtime::disk_usage`], [`Runtime::image_footprint`], [`Runtime::sandboxes_usage`], [`Runtime::containers_usage`] |
+//! | know whether it can do its work | [`Runtime::condition`], [`Runtime::network_status`], [`Runtime::pulse`] |
 //! | look at plugins and networks | [`Runtime::plugins`], [`Runtime::restart_plugin`], [`Runtime::network_status`], [`Runtime::check_network`] |
 //! | look | [`Runtime::sandboxes`], [`Runtime::containers`], [`Runtime::container`], [`Runtime::stats`] |
 //! | serve the `mainstay` command, and more | [`daemon::run`], [`daemon::Endpoint`] |
@@ -80,7 +81,7 @@ pub use config::{
 pub use disk_usage::DISK_USAGE_MS;
 pub use events::{EventOptions, EventStream, Journaled, Subject};
 #[doc(inline)]
-pub use images::{Export, ImagePull, Import};
+pub use images::{Export, ImageDocuments, ImagePull, Import};
 #[doc(inline)]
 pub use logs::{LogOptions, LogStream};
 pub use mainstay_admin::Limits;
@@ -119,6 +120,7 @@ pub use mainstay_messages::{
     ProcessUser, Result, SandboxId, SandboxSpec, Signal, Timestamp, UnknownReason,
 };
 pub use mainstay_metrics::{Format as MetricsFormat, MetricsSettings, exposition};
+pub use mainstay_oci_image::Reference as ImageReference;
 pub use mainstay_supervisor::nri::NriSettings;
 pub use mainstay_supervisor::nri::policy::FailPolicy;
 pub use mainstay_supervisor::nri::settings::PluginSettings;

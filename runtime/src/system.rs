@@ -164,6 +164,11 @@ impl System {
     }
 
     /// What the actors count, by name.
+    /// What is wrong with the store, as far as its last write tells.
+    pub(crate) fn store_trouble(&self) -> Option<mainstay_store::Trouble> {
+        self.store.written().trouble()
+    }
+
     pub(crate) fn counters(&self) -> Vec<(String, u64)> {
         let counters = &self.counters;
         [

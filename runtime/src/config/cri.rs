@@ -85,6 +85,12 @@ impl CriSettings {
         set.or_else(|| (name == HANDLER_DEFAULT).then(HandlerSettings::default))
     }
 
+    /// The names of all handlers.
+    pub fn handler_names(&self) -> impl Iterator<Item = String> + '_ {
+        let set = self.handlers.keys().map(String::as_str).filter(|name| *name != HANDLER_DEFAULT);
+        std::iter::once(HANDLER_DEFAULT).chain(set).map(str::to_owned)
+    }
+
     /// What cannot be right: the key, its value, and what would be.
     pub(super) fn fault(&self) -> Option<(&'static str, String, &'static str)> {
         let socket = self.socket.as_ref().filter(|path| !path.as_os_str().is_empty() && !path.is_absolute());
