@@ -4,6 +4,7 @@ mod images;
 mod limits;
 mod node;
 mod rig;
+mod systemd;
 
 use tonic::Code;
 
