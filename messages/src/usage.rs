@@ -43,9 +43,9 @@ pub enum Scope {
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// CPU time, memory, swap, pressure, and how many processes a pod has.
+    /// What cgroups count, and how many processes a pod has.
     Basic,
-    /// Disks, huge pages, the parts of memory, and files that processes have open, too. It looks at each process.
+    /// Also what processes have open. It looks at each of them.
     Full,
 }
 

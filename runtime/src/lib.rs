@@ -20,7 +20,7 @@
 //! | take images from an archive, or write one | [`Runtime::import_images`], [`Runtime::export_images`] |
 //! | remove, check and tidy up images | [`Runtime::remove_image`], [`Runtime::verify_images`], [`Runtime::collect_images`] |
 //! | find what was left behind | [`Runtime::audit`] |
-//! | measure | [`Runtime::metrics`], [`Runtime::disk_usage`], [`Runtime::image_footprint`] |
+//! | measure | [`Runtime::metrics`], [`Runtime::disk_usage`], [`Runtime::image_footprint`], [`Runtime::sandboxes_usage`], [`Runtime::containers_usage`] |
 //! | know whether it can do its work | [`Runtime::condition`], [`Runtime::network_status`], [`Runtime::pulse`] |
 //! | look at plugins and networks | [`Runtime::plugins`], [`Runtime::restart_plugin`], [`Runtime::network_status`], [`Runtime::check_network`] |
 //! | look | [`Runtime::sandboxes`], [`Runtime::containers`], [`Runtime::container`], [`Runtime::stats`] |
@@ -47,6 +47,7 @@
 //! | `networks` | the networks of pods, behind the supervisor's port |
 //! | `lost` | records that the store has lost |
 //! | [`daemon`], [`backend`] | the admin RPC in front of a runtime |
+//! | `usage` | what pods and containers use, for monitoring |
 //! | `system` | the wiring |
 
 mod audit;
@@ -68,12 +69,13 @@ mod metrics;
 mod networks;
 mod plugins;
 mod system;
+mod usage;
 
 pub use audit::{AUDIT_INTERVAL_DEFAULT_MS, AUDIT_SETTLE_MS, REMEDY_MS};
 #[doc(inline)]
 pub use config::{
     AuditSettings, CgroupDriver, Config, ConfigError, CriSettings, HandlerSettings, ImageSettings,
-    Masquerading, NetworkSettings, OomScorePolicy, ShimLifetime, StoreLimits,
+    Masquerading, NetworkSettings, OomScorePolicy, ShimLifetime, StoreLimits, UsageSettings,
 };
 #[doc(inline)]
 pub use disk_usage::DISK_USAGE_MS;
@@ -109,6 +111,10 @@ pub use mainstay_messages::spec::{
     Submounts, SupplementaryGroups, Terminal, UNLIMITED, UserNamespace, WindowSize,
 };
 pub use mainstay_messages::supervisor::{DiskUsage, SandboxStats, Stats};
+pub use mainstay_messages::usage::{
+    ContainerUsage, CpuUsage, Depth, DiskIo, DiskSample, GroupUsage, Holdings, HugepageUse, InterfaceUsage,
+    MemoryUsage, PodUsage, Pressure, ProcessCounts, Stall, Traffic,
+};
 pub use mainstay_messages::{
     ContainerId, ContainerSpec, Error, ExecId, ExecSpec, Exit, ExitStatus, Name, ProcessIdentity,
     ProcessUser, Result, SandboxId, SandboxSpec, Signal, Timestamp, UnknownReason,
@@ -125,6 +131,8 @@ pub use runtime::{Runtime, Shutdown, StopOptions};
 pub use session::{
     AttachOptions, EXEC_OUTPUT_BYTES_MAX, ExecOutput, Session, SessionItem, SessionReader, SessionWriter,
 };
+#[doc(inline)]
+pub use usage::{DISK_INTERVAL_DEFAULT_MS, FileSystem, RATE_WINDOW_MIN_MS, WANTED_MS};
 
 /// Unix sockets that a daemon serves on: made safely, taken over from a dead one, and closed to others.
 pub mod socket {

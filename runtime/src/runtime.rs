@@ -421,6 +421,16 @@ impl Runtime {
         EventStream::new(log.subscribe(options.after), options, log.last(), self.closed())
     }
 
+    /// The number of the newest entry of the journal.
+    pub fn last_event(&self) -> Seq {
+        self.system.event_log.last()
+    }
+
+    /// The number of the newest entry from before this runtime began: what comes after it has happened, or was found, since.
+    pub fn began_after(&self) -> Seq {
+        self.system.began_after
+    }
+
     /// What happens from now on, to one object or to all.
     pub fn events_from_now(&self, subject: Option<Subject>) -> EventStream {
         let after = self.system.event_log.last();
