@@ -45,6 +45,6 @@ pub mod time;
 
 pub use error::{Error, Result};
 pub use id::{ContainerId, ExecId, Name, SandboxId};
-pub use process::{Exit, ExitStatus, ProcessIdentity, Signal, UnknownReason};
+pub use process::{Exit, ExitStatus, ProcessIdentity, ProcessUser, Signal, UnknownReason};
 pub use spec::{ContainerSpec, ExecSpec, SandboxSpec};
 pub use time::Timestamp;

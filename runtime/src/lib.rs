@@ -16,7 +16,7 @@
 //! | follow what happens | [`Runtime::events`], [`Runtime::events_from_now`], [`Runtime::explain`] |
 //! | end it | [`Runtime::stop_container`], [`Runtime::kill_container`], [`Runtime::remove_container`] |
 //! | end a pod with all that is in it | [`Runtime::stop_sandbox`], [`Runtime::remove_sandbox`] |
-//! | hold it, and change its limits | [`Runtime::pause_container`], [`Runtime::resume_container`], [`Runtime::update_container`] |
+//! | hold it, and change its limits | [`Runtime::pause_container`], [`Runtime::resume_container`], [`Runtime::update_container`], [`Runtime::update_sandbox`] |
 //! | bring an image here, and look at those that are | [`Runtime::pull_image`], [`Runtime::images`], [`Runtime::image`] |
 //! | take images from an archive, or write one | [`Runtime::import_images`], [`Runtime::export_images`] |
 //! | remove, check and tidy up images | [`Runtime::remove_image`], [`Runtime::verify_images`], [`Runtime::collect_images`] |
@@ -103,17 +103,19 @@ pub use mainstay_messages::record::{
     Activity, ContainerPhase, ContainerRecord, ContainerSnapshot, ExecPhase, ExecSnapshot, Paused,
     SandboxPhase, SandboxRecord, SandboxSnapshot, ShimRecord,
 };
+pub use mainstay_messages::sandbox::SandboxChange;
 pub use mainstay_messages::spec::{
-    Access, BlockDeviceLimit, BlockIo, ContainerPid, Device, DeviceKind, DeviceRule, HostEntry,
-    HugepageLimit, IdMapping, IdMappings, ImageRoot, LayeredRoot, Mac, Mount, MountSource, NameLookup,
-    Network, NewPrivileges, Owners, PidMode, PortMapping, Privilege, ProcessSpec, Propagation, Protocol,
-    Resources, Rlimit, Rootfs, Seccomp, Security, Stdin, SupplementaryGroups, Terminal, UNLIMITED,
-    UserNamespace, WindowSize,
+    Access, AppArmor, BlockDeviceLimit, BlockIo, CgroupParent, ContainerIdentity, ContainerPid, CpuTime,
+    Device, DeviceKind, DeviceRule, HostEntry, HugepageLimit, IdMapping, IdMappings, ImageMount, ImageRoot,
+    IpcMode, LayeredMount, LayeredRoot, Mac, MissingSource, Mount, MountSource, NameLookup, Network,
+    NewPrivileges, Owners, PidMode, PodIdentity, PodPlan, PortMapping, Privilege, ProcessSpec, Propagation,
+    Protocol, Relabel, Resources, Restriction, Rlimit, Rootfs, Seccomp, Security, SelinuxLabel, Stdin,
+    Submounts, SupplementaryGroups, Terminal, UNLIMITED, UserNamespace, WindowSize,
 };
 pub use mainstay_messages::supervisor::{DiskUsage, SandboxStats, Stats};
 pub use mainstay_messages::{
-    ContainerId, ContainerSpec, Error, ExecId, ExecSpec, Exit, ExitStatus, Name, ProcessIdentity, Result,
-    SandboxId, SandboxSpec, Signal, Timestamp, UnknownReason,
+    ContainerId, ContainerSpec, Error, ExecId, ExecSpec, Exit, ExitStatus, Name, ProcessIdentity,
+    ProcessUser, Result, SandboxId, SandboxSpec, Signal, Timestamp, UnknownReason,
 };
 pub use mainstay_metrics::{Format as MetricsFormat, MetricsSettings, exposition};
 pub use mainstay_supervisor::nri::NriSettings;

@@ -26,7 +26,7 @@
 //! | [`network`], [`netns`], `attach` | the networks of pods: the port to them, the names of namespaces, the steps |
 //! | [`user_namespaces`] | which ids of the host pods with a user namespace have |
 //! | `saga`, [`faults`] | steps with what undoes them, and where tests strike |
-//! | `launch`, `adopt`, `stop`, `task` | what is done with a shim, command by command |
+//! | `launch`, `adopt`, `stop`, `task`, `pod_limits` | what is done with a shim, command by command |
 //! | `shim`, `exits`, `facts`, `link`, `watch` | one shim: its life, its exits and where they go, its connection, its process |
 //! | `hooks` | what plugins are told, as steps of the sagas |
 //! | `witness` | what became of a container whose shim does not speak for it |
@@ -57,6 +57,8 @@ pub mod network;
 pub mod oci;
 pub mod paths;
 mod peers;
+mod places;
+mod pod_limits;
 pub mod rebuilt;
 mod saga;
 pub mod sealed;

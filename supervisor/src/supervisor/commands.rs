@@ -8,11 +8,12 @@ use mainstay_messages::spec::Resources;
 use mainstay_messages::supervisor::{
     CreateTask, DeleteTask, ExecStarted, FreezeTask, MeasureShim, MeasureTask, QueryTask, ReopenTaskLog,
     ResizeTask, SandboxStats, SignalScope, SignalTask, StartExecTask, StartTask, Stats, TaskKnowledge,
-    TaskMade, UpdateTask,
+    TaskMade, UpdatePod, UpdateTask,
 };
 use mainstay_messages::{Result, Signal, Timestamp};
 
 use super::{Pod, ShimSupervisor, guarded, in_progress};
+use crate::pod_limits;
 use crate::task;
 
 impl Handler<CreateTask> for ShimSupervisor {
@@ -114,6 +115,14 @@ impl Handler<UpdateTask> for ShimSupervisor {
 
     fn handle(&mut self, message: UpdateTask, _: &mut Self::Context) -> Self::Result {
         self.with_shim(&message.sandbox.clone(), |shim| task::update(shim, message))
+    }
+}
+
+impl Handler<UpdatePod> for ShimSupervisor {
+    type Result = ResponseFuture<Result<()>>;
+
+    fn handle(&mut self, message: UpdatePod, _: &mut Self::Context) -> Self::Result {
+        self.with_shim(&message.record.id.clone(), |shim| pod_limits::update(shim, message))
     }
 }
 

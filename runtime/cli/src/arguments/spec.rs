@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mainstay_messages::spec::{
-    Access, BlockDeviceLimit, BlockIo, IdMapping, IdMappings, ImageRoot, Mount, MountSource, NameLookup,
-    Network, PidMode, Privilege, ProcessSpec, Resources, Rootfs, Seccomp, Security, Stdin,
+    Access, BlockDeviceLimit, BlockIo, CpuTime, IdMapping, IdMappings, ImageRoot, Mount, MountSource,
+    NameLookup, Network, PidMode, Privilege, ProcessSpec, Resources, Rootfs, Seccomp, Security, Stdin,
     SupplementaryGroups, Terminal, UserNamespace, WindowSize,
 };
 use mainstay_messages::{ContainerSpec, ExecSpec, Name, SandboxSpec};
@@ -142,7 +142,7 @@ impl ResourceArguments {
     pub fn resources(&self) -> Resources {
         Resources {
             memory_bytes: self.memory,
-            cpu_millis: self.cpus,
+            cpu_time: self.cpus.map(CpuTime::of_millis),
             cpu_shares: self.cpu_shares,
             cpuset_cpus: self.cpuset_cpus.clone(),
             cpuset_mems: self.cpuset_mems.clone(),
@@ -151,6 +151,7 @@ impl ResourceArguments {
             memory_reservation_bytes: self.memory_reservation,
             hugepages: self.hugepages.clone(),
             block_io: BlockIo { weight: self.blkio_weight, devices: self.disks() },
+            unified: BTreeMap::new(),
         }
     }
 
