@@ -52,6 +52,7 @@ mod inventory;
 mod launch;
 mod link;
 mod machine;
+mod movement;
 pub mod netns;
 pub mod network;
 pub mod oci;
