@@ -7,6 +7,7 @@ use std::sync::Arc;
 use mainstay_admin::Server;
 use mainstay_messages::error::chain;
 use mainstay_messages::{Error, Result};
+use mainstay_supervisor::open_files;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -16,8 +17,14 @@ use crate::metrics;
 use crate::runtime::{Runtime, Shutdown};
 
 /// Serves until `shutdown` is ready, then leaves the containers running (or, with
-/// [`ShimLifetime::WithRuntime`], stops them).
+/// [`ShimLifetime::WithRuntime`], stops them). The process is taken for the daemon's own: its limit of open files is raised.
 pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+    match open_files::raise() {
+        Ok(limit) => tracing::debug!(limit, "open files"),
+        Err(error) => {
+            tracing::warn!(%error, "the limit of open files stays as it is; each pod takes some of them")
+        }
+    }
     let server = bind(&config)?;
     let fate = match config.shims {
         ShimLifetime::Outlive => Shutdown::LeaveRunning,
