@@ -41,7 +41,11 @@ impl Ledger {
         for kind in
             ["state/p", "state/nri", "root/layers", "root/logs", "state/netns", "root/network", "root/cni"]
         {
-            let is_kept = |path: &PathBuf| path.ends_with(".lock") || path.ends_with(".new");
+            // What was being written by one that was killed goes when the directory is next opened.
+            let is_kept = |path: &PathBuf| {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                name == ".lock" || name.starts_with(".new")
+            };
             ledger
                 .directories
                 .extend(entries(&directory.join(kind)).into_iter().filter(|path| !is_kept(path)));

@@ -7,7 +7,6 @@
 pub mod daemon;
 pub mod disk;
 pub mod ledger;
-pub mod net;
 pub mod registry;
 pub mod wait;
 mod world;
@@ -15,6 +14,7 @@ mod world;
 pub use daemon::Daemon;
 pub use disk::Disk;
 pub use mainstay_images_testing::peer;
+pub use mainstay_network_testing as net;
 pub use world::{Shorthand, World, run, says, script_spec, waiting};
 
 /// A world for this test, or an early return that says why there is none.

@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use mainstay_admin::Server;
 use mainstay_messages::error::chain;
 use mainstay_messages::{Error, Result};
+use mainstay_supervisor::open_files;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -32,7 +33,7 @@ pub trait Endpoint: Send {
 }
 
 /// Serves until `shutdown` is ready, then leaves the containers running (or, with
-/// [`ShimLifetime::WithRuntime`], stops them).
+/// [`ShimLifetime::WithRuntime`], stops them). The process is taken for the daemon's own: its limit of open files is raised.
 ///
 /// # Errors
 /// What is in the way of the admin socket or of the runtime.
@@ -41,6 +42,12 @@ pub async fn run(
     endpoints: Vec<Box<dyn Endpoint>>,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<()> {
+    match open_files::raise() {
+        Ok(limit) => tracing::debug!(limit, "open files"),
+        Err(error) => {
+            tracing::warn!(%error, "the limit of open files stays as it is; each pod takes some of them")
+        }
+    }
     let server = bind(&config)?;
     let fate = match config.shims {
         ShimLifetime::Outlive => Shutdown::LeaveRunning,

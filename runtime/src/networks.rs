@@ -25,7 +25,7 @@ use mainstay_messages::network::PodNetwork;
 use mainstay_messages::spec::Network as Kind;
 use mainstay_messages::{Error, Result, SandboxId, Timestamp};
 use mainstay_network::cni::{Cni, CniSettings};
-use mainstay_network::{Network, NetworkError};
+use mainstay_network::{Holdings, Network, NetworkError};
 use mainstay_supervisor::netns::NamespaceNames;
 use mainstay_supervisor::{NetworkThings, PodNetworks, PodToAttach};
 
@@ -44,7 +44,7 @@ impl Networks {
     /// Opens nothing.
     pub(crate) fn new(config: &Config, names: NamespaceNames) -> Self {
         let builtin = config.network.builtin(&config.root_dir);
-        let cni = config.network.cni(&config.root_dir);
+        let cni = config.network.cni(&config.root_dir, config.timeouts.network_ms);
         let directories = (builtin.directory.clone(), cni.directory.clone());
         Self { builtin: Lazy::new(builtin, directories.0), cni: Lazy::new(cni, directories.1), names }
     }
@@ -90,10 +90,18 @@ impl Networks {
     }
 
     fn builtin_things(&self, things: &mut Vec<Thing>) -> Result<()> {
-        if !self.builtin.is_in_use() {
-            return Ok(());
-        }
-        builtin::things(&*self.builtin()?, |pod| self.builtin.file_of(pod), things)
+        let (holdings, settings) = (self.builtin_holdings()?, self.builtin.settings());
+        builtin::things(&holdings, settings, |pod| self.builtin.file_of(pod), things);
+        Ok(())
+    }
+
+    /// A network that nobody has is not opened for a look: that would make it. What a pod has left in the kernel without a file
+    /// that tells of it is seen all the same.
+    fn builtin_holdings(&self) -> Result<Holdings> {
+        Ok(match self.builtin.is_in_use() {
+            true => self.builtin()?.list()?,
+            false => Network::look(self.builtin.settings())?,
+        })
     }
 
     fn cni_things(&self, things: &mut Vec<Thing>) -> Result<()> {
@@ -151,9 +159,11 @@ impl PodNetworks for Networks {
 
     fn remove_leak(&self, sandbox: &SandboxId, namespace: Option<&Path>) -> Result<()> {
         let is_in = (self.builtin.has_file_of(sandbox), self.cni.has_file_of(sandbox));
-        let builtin = match self.builtin.is_in_use() {
-            true => self.builtin().and_then(|network| Ok(network.detach(sandbox)?)),
-            false => Ok(()),
+        let is_found = || Ok(self.builtin_holdings()?.has_of(sandbox));
+        let builtin = match self.builtin.is_in_use().then_some(Ok(true)).unwrap_or_else(is_found) {
+            Ok(true) => self.builtin().and_then(|network| Ok(network.detach(sandbox)?)),
+            Ok(false) => Ok(()),
+            Err(error) => Err(error),
         };
         let cni = match self.cni.is_in_use() {
             true => self.cni().and_then(|cni| cni::remove_leak(&cni, sandbox, namespace, &self.names)),

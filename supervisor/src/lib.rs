@@ -22,6 +22,7 @@
 //! | [`cdi`] | devices by their CDI names |
 //! | `inventory` | what the machine holds of this runtime |
 //! | [`rebuilt`] | what pods' directories tell a runtime whose store has lost them |
+//! | [`open_files`] | how many files this program may have open, and how many what it starts |
 //! | [`sealed`] | the copy of the program that shims are executed from |
 //! | [`network`], [`netns`], `attach` | the networks of pods: the port to them, the names of namespaces, the steps |
 //! | [`user_namespaces`] | which ids of the host pods with a user namespace have |
@@ -53,9 +54,11 @@ mod inventory;
 mod launch;
 mod link;
 mod machine;
+mod movement;
 pub mod netns;
 pub mod network;
 pub mod oci;
+pub mod open_files;
 pub mod paths;
 mod peers;
 mod places;

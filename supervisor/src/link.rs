@@ -25,7 +25,7 @@ use std::time::Duration;
 use mainstay_messages::{Error, ProcessIdentity, Result, SandboxId};
 use mainstay_task_api::extension::{ExtensionClient, InfoRequest, InfoResponse};
 use mainstay_task_api::task_v2::TaskClient;
-use mainstay_task_api::{EXTENSION_PROTOCOL, Spoken};
+use mainstay_task_api::{CALL_GRACE_MS, EXTENSION_PROTOCOL, Spoken};
 use tokio::net::UnixStream;
 use tokio::net::unix::UCred;
 use ttrpc::Code;
@@ -34,10 +34,6 @@ use ttrpc::asynchronous::transport::Socket;
 use ttrpc::context::Context;
 
 use crate::settings::Timeouts;
-
-/// How much later than ours the deadline is that ttrpc keeps, in milliseconds: so the one that is heard is ours, and a
-/// status "deadline exceeded" can only be the shim's own, which says what it waited for.
-const TTRPC_GRACE_MS: u64 = 1_000;
 
 /// The version of this program, for messages.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -171,7 +167,7 @@ impl Link {
         call: Call,
         rpc: impl AsyncFnOnce(&Services, Context) -> ttrpc::Result<T>,
     ) -> Result<T, CallError> {
-        let context = ttrpc::context::with_duration(Duration::from_millis(call.limit_ms + TTRPC_GRACE_MS));
+        let context = ttrpc::context::with_duration(Duration::from_millis(call.limit_ms + CALL_GRACE_MS));
         let limit = Duration::from_millis(call.limit_ms);
         let Ok(answer) = tokio::time::timeout(limit, rpc(services, context)).await else {
             self.pulse.set(Pulse::Silent);

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use actix::Recipient;
 use mainstay_cgroups::{Cgroup, CgroupPath, Layout};
@@ -20,6 +20,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use crate::claim::Claim;
 use crate::hooks::Book;
 use crate::host::HostFacts;
+use crate::movement::Movement;
 use crate::netns::NamespaceNames;
 use crate::network::PodNetworks;
 use crate::paths::Directories;
@@ -186,12 +187,27 @@ impl Machine {
         after_ms: u64,
         work: impl FnOnce(&Machine) -> Result<T> + Send + 'static,
     ) -> Result<T> {
+        // Nothing ever moves: one time-out is all there is.
+        self.blocking_while_moving(what, after_ms, &Movement::default(), work).await
+    }
+
+    /// The same for work that may take as long as something of it moves. `silence_ms` is how often that is looked at: it has
+    /// failed when nothing has moved between two looks.
+    pub async fn blocking_while_moving<T: Send + 'static>(
+        self: &Arc<Self>,
+        what: impl Into<String>,
+        silence_ms: u64,
+        movement: &Movement,
+        work: impl FnOnce(&Machine) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let machine = Arc::clone(self);
         let job = tokio::task::spawn_blocking(move || work(&machine));
-        match tokio::time::timeout(Duration::from_millis(after_ms), job).await {
-            Ok(Ok(result)) => result,
-            Ok(Err(error)) => Err(Error::internal(what, error)),
-            Err(_) => Err(Error::DeadlineExceeded { what: what.into(), after_ms }),
+        tokio::select! {
+            biased;
+            done = job => done.unwrap_or_else(|error| Err(Error::internal(what, error))),
+            () = movement.stopped(silence_ms) => {
+                Err(Error::DeadlineExceeded { what: what.into(), after_ms: silence_ms })
+            }
         }
     }
 }

@@ -31,7 +31,8 @@ use mainstay_task_api::EXTENSION_PROTOCOL;
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
+    Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal,
+    setrlimit, waitid,
 };
 
 use crate::files::{PRIVATE_FILE_MODE, append_private, at, write_identity};
@@ -40,7 +41,7 @@ use crate::machine::Machine;
 use crate::paths::SOCKET_PATH_LENGTH_MAX;
 use crate::sealed::SHIM_NAME;
 use crate::settings::Lifetime;
-use crate::{user_namespaces, zygote};
+use crate::{open_files, user_namespaces, zygote};
 
 /// The descriptors that a shim is given, in this order from the first on.
 const FIRST_PASSED: RawFd = 3;
@@ -228,10 +229,11 @@ fn start_program(
         .stderr(log.try_clone()?);
     #[cfg(feature = "faults")]
     command.envs(crate::faults::directory().map(|directory| (crate::faults::FAULTS_DIRECTORY, directory)));
+    let open_files = open_files::for_children();
     // SAFETY: the closure only makes system calls on descriptors that it owns copies of; it allocates nothing and takes
     // no lock, as is needed between fork and exec of a program with threads.
     unsafe {
-        command.pre_exec(move || settle_child(&moves));
+        command.pre_exec(move || settle_child(&moves, open_files));
     }
     let mut child = command.spawn()?;
     hold(child.id()).inspect_err(|_| {
@@ -246,9 +248,13 @@ fn hold(child: u32) -> io::Result<(ProcessIdentity, OwnedFd)> {
     Ok((identity_of(child)?, pidfd_open(pid, PidfdFlags::empty())?))
 }
 
-/// Runs in the child: a session of its own, the descriptors at their places, and none beside them.
-fn settle_child(moves: &[(RawFd, RawFd)]) -> io::Result<()> {
+/// Runs in the child: a session of its own, the descriptors at their places, and none beside them; of open files as many as this
+/// program was started with.
+fn settle_child(moves: &[(RawFd, RawFd)], open_files: Option<Rlimit>) -> io::Result<()> {
     rustix::process::setsid()?;
+    if let Some(limit) = open_files {
+        setrlimit(Resource::Nofile, limit)?;
+    }
     for (original, place) in moves {
         // SAFETY: plain system call; what was open at `place` in this child is a placeholder of `occupy_places`.
         if unsafe { libc::dup2(*original, *place) } < 0 {

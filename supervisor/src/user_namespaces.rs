@@ -58,8 +58,13 @@ pub struct UserNamespaces {
 /// Where pods choose their ids, one at a time. What is chosen counts from then on, however long the writing of it takes: a
 /// disk that hangs under one pod holds up no other.
 #[derive(Debug, Default)]
-pub(crate) struct IdDesk {
-    chosen: Mutex<BTreeMap<SandboxId, Assigned>>,
+pub(crate) struct IdDesk(Mutex<Choices>);
+
+/// What is being written, and how often something was written to its end.
+#[derive(Debug, Default)]
+struct Choices {
+    chosen: BTreeMap<SandboxId, Assigned>,
+    written: u64,
 }
 
 /// A choice that is being written. Dropped, the pod's directory alone says what it has.
@@ -84,14 +89,16 @@ enum Origin {
 }
 
 impl IdDesk {
-    fn chosen(&self) -> MutexGuard<'_, BTreeMap<SandboxId, Assigned>> {
-        self.chosen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn choices(&self) -> MutexGuard<'_, Choices> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Choice<'_> {
     fn drop(&mut self) {
-        self.desk.chosen().remove(self.sandbox);
+        let mut choices = self.desk.choices();
+        choices.chosen.remove(self.sandbox);
+        choices.written += 1;
     }
 }
 
@@ -143,10 +150,17 @@ pub(crate) fn assign(machine: &Machine, record: &SandboxRecord) -> Result<()> {
     }
     check_machine(machine.host.kernel)?;
     let directories = &machine.directories;
-    let mut chosen = machine.ids.chosen();
-    let mut others = others(directories, &record.id)?;
-    others
-        .extend(chosen.iter().filter(|(id, _)| **id != record.id).map(|(id, ids)| (id.clone(), ids.clone())));
+    let (mut choices, mut others) = loop {
+        let before = machine.ids.choices().written;
+        let others = others(directories, &record.id)?;
+        let choices = machine.ids.choices();
+        // Else a choice may have left the desk after its file was looked for.
+        if choices.written == before {
+            break (choices, others);
+        }
+    };
+    let being_written = choices.chosen.iter().filter(|(id, _)| **id != record.id);
+    others.extend(being_written.map(|(id, ids)| (id.clone(), ids.clone())));
     let assigned = match wanted {
         UserNamespace::Host => return Ok(()),
         UserNamespace::Auto => {
@@ -157,8 +171,8 @@ pub(crate) fn assign(machine: &Machine, record: &SandboxRecord) -> Result<()> {
         }
         UserNamespace::Mapped(ids) => given(ids, &others)?,
     };
-    chosen.insert(record.id.clone(), assigned.clone());
-    drop(chosen);
+    choices.chosen.insert(record.id.clone(), assigned.clone());
+    drop(choices);
     let _choice = Choice { desk: &machine.ids, sandbox: &record.id };
     let path = directories.pod_ids(&record.id);
     let text = serde_json::to_vec(&assigned).map_err(|error| Error::internal("ids.json", error))?;

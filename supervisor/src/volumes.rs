@@ -24,10 +24,12 @@ use rustix::mount::{
 };
 
 use crate::files::{at, create_private, remove_tree};
+use crate::movement::Movement;
 use crate::paths::Directories;
 
-/// Makes the volumes of a container, anew where an earlier attempt has left some. Blocks.
-pub(crate) fn fill(directories: &Directories, record: &ContainerRecord) -> Result<()> {
+/// Makes the volumes of a container, anew where an earlier attempt has left some. Blocks, and says what moves: the contents may be of
+/// any size.
+pub(crate) fn fill(directories: &Directories, record: &ContainerRecord, movement: &Movement) -> Result<()> {
     let Rootfs::Layers(root) = &record.spec.rootfs else { return Ok(()) };
     let layer = directories.layer(&record.id);
     remove_tree(&layer.volumes)?;
@@ -36,7 +38,7 @@ pub(crate) fn fill(directories: &Directories, record: &ContainerRecord) -> Resul
     root.volumes.iter().enumerate().try_for_each(|(index, place)| {
         let target = layer.volume(index);
         let filled = match find(&image, place)? {
-            Some(source) => copy::directory(Path::new(&handle_path(&source)), &target),
+            Some(source) => copy::directory(Path::new(&handle_path(&source)), &target, movement),
             None => make_empty(&target),
         };
         filled.map_err(at(&target))

@@ -30,6 +30,8 @@ use crate::world::World;
 pub const ADMIT_TIMEOUT_MS: u64 = 15_000;
 /// Time for the supervisor to tell plugins, make files and set up a process, in milliseconds: more than all of them have.
 pub const CREATE_TIMEOUT_MS: u64 = 180_000;
+/// Time for the supervisor to fill the volumes of an image besides, in milliseconds. It gives up sooner by itself when nothing moves.
+pub const FILL_TIMEOUT_MS: u64 = 3_600_000;
 /// Time for the supervisor to tell plugins and let a process run, in milliseconds: more than both have.
 pub const START_TIMEOUT_MS: u64 = 60_000;
 /// Time for the supervisor to start an exec, in milliseconds.
@@ -131,7 +133,9 @@ impl Container {
                 Some(pod) => {
                     let message = CreateTask { record: record.clone(), sandbox: pod.record.clone() };
                     let to = supervisor.create_task.clone();
-                    let asked = ask(to, message, format!("the creation of {whom}"), CREATE_TIMEOUT_MS);
+                    let filling = if record.spec.rootfs.volumes().is_empty() { 0 } else { FILL_TIMEOUT_MS };
+                    let limit_ms = CREATE_TIMEOUT_MS + filling;
+                    let asked = ask(to, message, format!("the creation of {whom}"), limit_ms);
                     self.later(asked.map(Input::TaskCreated), ctx);
                 }
                 None => {

@@ -72,6 +72,33 @@ async fn leaks_of_a_network_are_found_by_name_and_removed() {
     stage.finish(runtime).await;
 }
 
+/// After a restart a link or a rule that no file tells of was seen only once a pod had the network opened.
+#[tokio::test]
+async fn what_no_file_tells_of_is_found_before_the_network_is_opened() {
+    let stage = stage!();
+    let runtime = stage.start().await;
+    let pod = run(&runtime, spec("web", |spec| spec.ports = vec![port(Protocol::Tcp, 8080, 80)])).await;
+    let (held, id) = (inside(&pod), pod.record.id.clone());
+    runtime.close(Shutdown::LeaveRunning).await.expect("closed");
+    let shim = pod.record.shim.as_ref().expect("a shim").process.pid;
+    kill_process(Pid::from_raw(shim.cast_signed()).expect("an id"), Signal::KILL).expect("it is there");
+    for suffix in ["", "-wal", "-shm"] {
+        let _ = fs::remove_file(stage.path(&format!("root/store.db{suffix}")));
+    }
+    fs::remove_dir_all(stage.path(&format!("state/p/{id}"))).expect("lost");
+    fs::remove_file(stage.path(&format!("root/network/{id}"))).expect("lost");
+    let runtime = stage.start().await;
+    let found = kinds(&audit(&runtime, Repair::No).await, Deviation::Leak);
+    for kind in [ThingKind::FirewallRule, ThingKind::NetworkLink, ThingKind::BridgePort] {
+        assert!(found.contains(&kind), "{kind} in {found:?}");
+    }
+    let findings = audit(&runtime, Repair::Yes).await;
+    assert!(findings.iter().all(|finding| finding.outcome == Some(Ok(()))), "{findings:#?}");
+    assert_eq!(audit(&runtime, Repair::No).await, []);
+    drop(held);
+    stage.finish(runtime).await;
+}
+
 /// What a pod counts on and is not there is said, and made anew: `nft flush ruleset` is what restarting a firewall often does.
 #[tokio::test]
 async fn what_a_pod_has_lost_of_its_network_is_found_by_name() {

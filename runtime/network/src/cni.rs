@@ -28,7 +28,7 @@ mod result;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use mainstay_messages::{SandboxId, Timestamp};
 use serde_json::{Value, json};
@@ -57,6 +57,9 @@ pub struct CniSettings {
     pub cache_dir: PathBuf,
     /// How long one plugin may run.
     pub timeout: Duration,
+    /// How long all plugins of a list may run together. Each has what those before it have left of it; of a DEL, in which all have
+    /// their turn whatever became of the others, an equal share of that.
+    pub chain_timeout: Duration,
 }
 
 /// What a pod asks for. Each goes to the plugins that say they can do it.
@@ -74,8 +77,29 @@ pub struct CniRequest {
 #[derive(Debug)]
 pub struct Cni {
     settings: CniSettings,
-    records: Mutex<Records>,
+    records: Records,
     busy: Mutex<BTreeSet<SandboxId>>,
+}
+
+/// The time that the plugins of a list have together.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    ends: Instant,
+    one: Duration,
+}
+
+impl Clock {
+    /// What the next one has, when nobody after it needs any.
+    fn rest(self) -> Duration {
+        self.share_of(1)
+    }
+
+    /// What each of so many has that are left.
+    fn share_of(self, plugins: usize) -> Duration {
+        let left = self.ends.saturating_duration_since(Instant::now());
+        // A list has few plugins; one for which nothing is left is killed at once and named.
+        (left / u32::try_from(plugins).unwrap_or(u32::MAX).max(1)).min(self.one)
+    }
 }
 
 /// Keeps every other call from a pod until it is dropped.
@@ -94,14 +118,14 @@ impl Cni {
     /// Reads the records. Runs nothing.
     pub fn open(settings: CniSettings) -> Result<Self, CniError> {
         let records = Records::open(&settings.directory)?;
-        Ok(Self { settings, records: Mutex::new(records), busy: Mutex::new(BTreeSet::new()) })
+        Ok(Self { settings, records, busy: Mutex::new(BTreeSet::new()) })
     }
 
     /// Runs ADD of each plugin. A pod that is attached is not given to the plugins again: they need not bear it. One whose ADD
     /// did not come to its end has to be detached first.
     pub fn attach(&self, pod: &SandboxId, netns: &Path, request: &CniRequest) -> Result<CniResult, CniError> {
         let _turn = self.turn(pod)?;
-        if self.records().damaged().contains(pod) {
+        if self.records.damaged().contains(pod) {
             return Err(CniError::Damaged { pod: pod.clone() });
         }
         if let Some(record) = self.record(pod) {
@@ -120,16 +144,17 @@ impl Cni {
             args: args.join(";"),
             result: None,
         };
-        self.keep(&record)?;
+        self.records.keep(&record)?;
         let mut previous = None;
+        let clock = self.clock();
         for index in 0..list.plugins.len() {
-            let answer = self.run(&list, index, &record, "ADD", previous.as_ref())?;
+            let answer = self.run(&list, index, &record, "ADD", previous.as_ref(), clock.rest())?;
             previous = Some(answer);
         }
         let result = previous.unwrap_or(Value::Null).to_string();
         let read = CniResult::read(&list.name, &result)?;
         record.result = Some(result);
-        self.keep(&record)?;
+        self.records.keep(&record)?;
         // It is for others: nothing of ours depends on it.
         if let Err(error) = cache::write(&self.settings.cache_dir, &record) {
             tracing::warn!(%pod, %error, "other programs are not told what the plugins gave the pod");
@@ -152,15 +177,18 @@ impl Cni {
         let list = NetworkList::parse(&record.list, Path::new("the record of the pod"))?;
         let previous = record.result.as_deref().and_then(|text| serde_json::from_str(text).ok());
         let mut failure = None;
+        let clock = self.clock();
         for index in (0..list.plugins.len()).rev() {
-            if let Err(error) = self.run(&list, index, &record, "DEL", previous.as_ref()) {
+            // The index is how many come after this one.
+            let timeout = clock.share_of(index + 1);
+            if let Err(error) = self.run(&list, index, &record, "DEL", previous.as_ref(), timeout) {
                 tracing::warn!(%pod, %error, "a plugin did not take back what it made");
                 failure.get_or_insert(error);
             }
         }
         failure.map_or(Ok(()), Err)?;
         cache::remove(&self.settings.cache_dir, &record)?;
-        self.records().release(pod)
+        self.records.release(pod)
     }
 
     /// What a pod was given; none for one that is not known, or whose ADD did not come to its end.
@@ -178,17 +206,20 @@ impl Cni {
             return Ok(());
         }
         let previous = record.result.as_deref().and_then(|text| serde_json::from_str(text).ok());
-        (0..list.plugins.len())
-            .try_for_each(|index| self.run(&list, index, &record, "CHECK", previous.as_ref()).map(drop))
+        let clock = self.clock();
+        (0..list.plugins.len()).try_for_each(|index| {
+            self.run(&list, index, &record, "CHECK", previous.as_ref(), clock.rest()).map(drop)
+        })
     }
 
     /// Whether a pod could be attached now: there is a list, its plugins are there, and, from version 1.1.0 on, they say so.
     pub fn status(&self) -> Result<(), CniError> {
         let list = NetworkList::load(&self.settings.conf_dir)?;
+        let clock = self.clock();
         for index in 0..list.plugins.len() {
             plugin::find(&self.settings.plugin_dirs, list.kind(index))?;
             if list.has_status_and_gc() {
-                self.call(&list, index, "STATUS", &Value::Null, None, &[])?;
+                self.call(&list, index, "STATUS", &Value::Null, None, &[], clock.rest())?;
             }
         }
         Ok(())
@@ -207,13 +238,14 @@ impl Cni {
             .map(|record| json!({ "containerID": record.pod.as_str(), "ifname": POD_LINK }))
             .collect();
         let extra = json!({ "cni.dev/valid-attachments": valid });
+        let clock = self.clock();
         (0..list.plugins.len())
-            .try_for_each(|index| self.call(&list, index, "GC", &extra, None, &[]).map(drop))
+            .try_for_each(|index| self.call(&list, index, "GC", &extra, None, &[], clock.rest()).map(drop))
     }
 
     /// Pods whose records cannot be read. Detaching one runs DEL of the list that there is now.
     pub fn damaged(&self) -> Vec<SandboxId> {
-        self.records().damaged().iter().cloned().collect()
+        self.records.damaged().into_iter().collect()
     }
 
     /// The files by which other programs are told what pods were given, with the path of the namespace that each names: also
@@ -237,7 +269,7 @@ impl Cni {
 
     /// All records: pods that plugins may have something for.
     pub fn list(&self) -> Vec<CniRecord> {
-        self.records().all().cloned().collect()
+        self.records.all()
     }
 
     fn run(
@@ -247,6 +279,7 @@ impl Cni {
         record: &CniRecord,
         command: &'static str,
         previous: Option<&Value>,
+        timeout: Duration,
     ) -> Result<Value, CniError> {
         let capabilities: Value = serde_json::from_str(&record.capabilities).unwrap_or_default();
         let extra = list.runtime_config(index, &capabilities);
@@ -256,9 +289,10 @@ impl Cni {
             ("CNI_IFNAME", POD_LINK),
             ("CNI_ARGS", &record.args),
         ];
-        self.call(list, index, command, &extra, previous, &environment)
+        self.call(list, index, command, &extra, previous, &environment, timeout)
     }
 
+    #[expect(clippy::too_many_arguments, reason = "a call of a plugin is all of them, made in two places")]
     fn call(
         &self,
         list: &NetworkList,
@@ -267,18 +301,18 @@ impl Cni {
         extra: &Value,
         previous: Option<&Value>,
         environment: &[(&str, &str)],
+        timeout: Duration,
     ) -> Result<Value, CniError> {
         let program = plugin::find(&self.settings.plugin_dirs, list.kind(index))?;
         let input = list.input(index, extra, previous);
         let directories = &self.settings.plugin_dirs;
-        let call =
-            Call { program: &program, command, directories, environment, timeout: self.settings.timeout };
+        let call = Call { program: &program, command, directories, environment, timeout };
         call.run(&input.to_string())
     }
 
     /// A record in place of a damaged one: plugins know their pods by the id.
     fn substitute(&self, pod: &SandboxId) -> Result<Option<CniRecord>, CniError> {
-        if !self.records().damaged().contains(pod) {
+        if !self.records.damaged().contains(pod) {
             return Ok(None);
         }
         let list = NetworkList::load(&self.settings.conf_dir)?;
@@ -294,6 +328,10 @@ impl Cni {
         }))
     }
 
+    fn clock(&self) -> Clock {
+        Clock { ends: Instant::now() + self.settings.chain_timeout, one: self.settings.timeout }
+    }
+
     fn turn<'a>(&'a self, pod: &'a SandboxId) -> Result<Turn<'a>, CniError> {
         match self.busy.lock().unwrap_or_else(PoisonError::into_inner).insert(pod.clone()) {
             true => Ok(Turn { cni: self, pod }),
@@ -301,16 +339,8 @@ impl Cni {
         }
     }
 
-    fn records(&self) -> std::sync::MutexGuard<'_, Records> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn record(&self, pod: &SandboxId) -> Option<CniRecord> {
-        self.records().get(pod).cloned()
-    }
-
-    fn keep(&self, record: &CniRecord) -> Result<(), CniError> {
-        self.records().keep(record)
+        self.records.get(pod)
     }
 }
 

@@ -62,6 +62,12 @@ impl Holdings {
         self.rules.iter().filter(|rule| !self.has_lease(rule.pod.as_ref()))
     }
 
+    /// Whether a link or a rule is this pod's, or a lease.
+    pub fn has_of(&self, pod: &SandboxId) -> bool {
+        let owners = self.links.iter().map(|link| &link.pod).chain(self.rules.iter().map(|rule| &rule.pod));
+        owners.flatten().any(|owner| owner == pod) || self.has_lease(Some(pod))
+    }
+
     fn has_lease(&self, pod: Option<&SandboxId>) -> bool {
         pod.is_some_and(|pod| self.leases.iter().any(|lease| lease.pod == *pod))
     }

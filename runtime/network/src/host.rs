@@ -12,10 +12,11 @@ use netlink_packet_route::link::InfoKind;
 
 use crate::error::{NetworkError, Trying};
 use crate::faults;
+use crate::holdings;
 use crate::link::{self, Link};
 use crate::name;
 use crate::netlink::Netlink;
-use crate::nft::{Change, Table};
+use crate::nft::{Change, FoundRule, Table};
 use crate::pool::Pool;
 use crate::rules;
 use crate::settings::{Settings, overlap};
@@ -152,6 +153,22 @@ pub(crate) fn own_table(table: &mut Table, settings: &Settings) -> Result<bool, 
                 mark(settings)
             ),
         }),
+    }
+}
+
+/// The rules of pods in the table, if that is there and ours. A kernel without nftables has none.
+pub(crate) fn rules_of_pods(settings: &Settings) -> Result<Vec<FoundRule>, NetworkError> {
+    let connected = Table::connect(&settings.table, settings.request_timeout);
+    let mut table = match connected {
+        Err(error) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => return Ok(Vec::new()),
+        connected => connected.trying(|| "open a netlink socket for nftables".into())?,
+    };
+    match own_table(&mut table, settings) {
+        Ok(true) => holdings::rules(&mut table),
+        Ok(false) | Err(NetworkError::Foreign { .. }) => Ok(Vec::new()),
+        // What the kernel answers that knows no such subsystem.
+        Err(error) if error.errno() == Some(libc::EINVAL) => Ok(Vec::new()),
+        Err(error) => Err(error),
     }
 }
 

@@ -24,6 +24,7 @@
 //! | `pool` | which address is next |
 //! | `host` | bridge, table and switches |
 //! | `pod` | a pod's link, addresses, routes and rules |
+//! | `removal` | when a link is gone |
 //! | `holdings` | what there is of ours, for audits |
 //! | `rules` | which rules there are |
 //! | `expression` | what rules are made of |
@@ -51,6 +52,7 @@ mod network;
 mod nft;
 mod pod;
 mod pool;
+mod removal;
 mod rules;
 mod settings;
 mod spec;

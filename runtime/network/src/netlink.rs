@@ -34,8 +34,8 @@ impl std::fmt::Debug for Netlink {
     }
 }
 
-/// Several sockets of one kind, for callers at the same time: removing a link takes the kernel tens of milliseconds, of which it
-/// spends most waiting with no lock held.
+/// Several sockets of one kind, for callers at the same time: the removal of a link keeps one busy for tens of milliseconds, most of
+/// which the kernel spends waiting with no lock held.
 #[derive(Debug)]
 pub(crate) struct Lanes {
     lanes: Vec<Mutex<Netlink>>,

@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ipnet::IpNet;
 use mainstay_messages::SandboxId;
@@ -41,8 +41,8 @@ pub struct Network {
     pools: Vec<Pool>,
     host: File,
     changes: Vec<SysctlChange>,
-    ledger: Mutex<Ledger>,
-    links: Lanes,
+    ledger: Ledger,
+    links: Arc<Lanes>,
     /// Held while the bridge is made anew.
     mending: Mutex<()>,
     table: Mutex<Table>,
@@ -51,8 +51,7 @@ pub struct Network {
     busy: Mutex<BTreeSet<SandboxId>>,
 }
 
-/// The data stays whole when a thread panics with it: sockets skip answers that are not theirs, and the ledger changes after
-/// its files.
+/// The data stays whole when a thread panics with it: sockets skip answers that are not theirs.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -75,7 +74,7 @@ impl Network {
     pub fn open(settings: Settings) -> Result<Self, NetworkError> {
         settings.check()?;
         let pools: Vec<_> = settings.ranges().map(|(key, range)| Pool { key, range }).collect();
-        let ledger = Ledger::open(&settings.directory, pools.clone())?;
+        let ledger = Ledger::open(&settings.directory, &settings.bridge, pools.clone())?;
         check_leases(&pools, &ledger)?;
         let mut links = pod::route_socket(&settings).trying(|| "open a netlink socket".into())?;
         let mut table = Table::connect(&settings.table, settings.request_timeout)
@@ -100,8 +99,8 @@ impl Network {
             settings,
             pools,
             changes,
-            ledger: Mutex::new(ledger),
-            links: Lanes::new(lanes),
+            ledger,
+            links: Arc::new(Lanes::new(lanes)),
             mending: Mutex::new(()),
             table: Mutex::new(table),
             flows: Mutex::new(flows),
@@ -136,14 +135,7 @@ impl Network {
         }
         let _turn = self.turn(pod)?;
         faults::reach("attach-begun");
-        let lease = {
-            let mut ledger = locked(&self.ledger);
-            let link = name::pod_link(&self.settings.bridge, pod, ledger.leases());
-            let link = link.ok_or_else(|| {
-                NetworkError::setting("pod", pod, "an id whose link's names are not other pods'")
-            })?;
-            ledger.keep(pod, link, spec)?
-        };
+        let lease = self.ledger.keep(pod, spec)?;
         faults::reach("lease-kept");
         let bridge = self.bridge()?;
         faults::reach("bridge-there");
@@ -160,7 +152,7 @@ impl Network {
     pub fn detach(&self, pod: &SandboxId) -> Result<(), NetworkError> {
         let _turn = self.turn(pod)?;
         faults::reach("detach-begun");
-        let lease = locked(&self.ledger).get(pod).cloned();
+        let lease = self.ledger.get(pod);
         // A lease says whether there are ports; without one they have to be looked for.
         if lease.as_ref().is_none_or(|lease| !lease.ports.is_empty()) {
             pod::close_ports(&mut locked(&self.table), &self.settings, pod)?;
@@ -170,30 +162,29 @@ impl Network {
         }
         faults::reach("rules-gone");
         {
-            let mut links = self.links.lane();
-            let bridge = host::own_bridge(&mut links, &self.settings)?.map(|bridge| bridge.index);
+            let bridge = host::own_bridge(&mut self.links.lane(), &self.settings)?;
+            let bridge = bridge.map(|bridge| bridge.index);
+            let disconnect = |names: &mut dyn Iterator<Item = String>| {
+                pod::disconnect(&self.links, &self.settings, bridge, pod, names)
+            };
             match lease {
-                Some(lease) => pod::disconnect(&mut links, bridge, pod, [lease.link].into_iter())?,
+                Some(lease) => disconnect(&mut [lease.link].into_iter())?,
                 None => {
                     let names = name::pod_links(&self.settings.bridge, pod);
                     // Another pod's lease may have one of these names, and its link no alias yet.
-                    let taken: Vec<_> =
-                        locked(&self.ledger).leases().map(|lease| lease.link.clone()).collect();
-                    let names = names.filter(|name| !taken.contains(name));
-                    pod::disconnect(&mut links, bridge, pod, names)?;
+                    disconnect(&mut names.filter(|name| !self.ledger.names_link(name)))?;
                 }
             }
         }
         faults::reach("link-gone");
-        locked(&self.ledger).release(pod)?;
+        self.ledger.release(pod)?;
         faults::reach("lease-file-gone");
         Ok(())
     }
 
     /// What a pod has, as its lease says.
     pub fn attached(&self, pod: &SandboxId) -> Option<Attachment> {
-        let ledger = locked(&self.ledger);
-        ledger.get(pod).map(|lease| self.attachment(lease))
+        self.ledger.get(pod).map(|lease| self.attachment(&lease))
     }
 
     /// Everything that is there of this network: in the leases, and in the kernel.
@@ -204,14 +195,27 @@ impl Network {
             let bridge = host::own_bridge(&mut netlink, &self.settings)?;
             (holdings::links(&mut netlink, bridge.as_ref())?, holdings::rules(&mut locked(&self.table))?)
         };
-        let ledger = locked(&self.ledger);
-        let leases = ledger.leases().cloned().collect();
-        Ok(holdings::assemble(leases, ledger.unreadable().cloned().collect(), links, rules))
+        Ok(holdings::assemble(self.ledger.leases(), self.ledger.unreadable(), links, rules))
+    }
+
+    /// Everything of pods that a network of these settings has in the kernel, for one that is not open and has no lease. Makes and
+    /// changes nothing, and reads no file. The network namespace of this thread is taken for the host's.
+    pub fn look(settings: &Settings) -> Result<Holdings, NetworkError> {
+        let mut links = pod::route_socket(settings).trying(|| "open a netlink socket".into())?;
+        let bridge = match host::own_bridge(&mut links, settings) {
+            Err(NetworkError::Foreign { .. }) => None,
+            found => found?,
+        };
+        let links = match &bridge {
+            Some(bridge) => holdings::links(&mut links, Some(bridge))?,
+            None => Vec::new(),
+        };
+        Ok(holdings::assemble(Vec::new(), Vec::new(), links, host::rules_of_pods(settings)?))
     }
 
     /// What of a pod is not as its lease says; nothing when all is well.
     pub fn check(&self, pod: &SandboxId) -> Result<Vec<Fault>, NetworkError> {
-        let Some(lease) = locked(&self.ledger).get(pod).cloned() else {
+        let Some(lease) = self.ledger.get(pod) else {
             return Ok(vec![Fault::NoLease]);
         };
         let mut netlink = self.links.lane();
@@ -236,11 +240,9 @@ impl Network {
 
     /// Removes the bridge and the table. Refused while a pod has a lease. The switches of the kernel stay.
     pub fn remove(self) -> Result<(), NetworkError> {
-        {
-            let ledger = locked(&self.ledger);
-            if let Some(first) = ledger.leases().next() {
-                return Err(NetworkError::InUse { count: ledger.leases().count(), first: first.pod.clone() });
-            }
+        let leases = self.ledger.leases();
+        if let Some(first) = leases.first() {
+            return Err(NetworkError::InUse { count: leases.len(), first: first.pod.clone() });
         }
         host::remove(&mut self.links.lane(), &mut locked(&self.table), &self.settings)
     }
@@ -307,7 +309,7 @@ impl Network {
 
 /// Leases that the ranges do not hold any more would be pods that nobody can reach.
 fn check_leases(pools: &[Pool], ledger: &Ledger) -> Result<(), NetworkError> {
-    for lease in ledger.leases() {
+    for lease in &ledger.leases() {
         let outside = lease.ips.iter().find(|ip| !pools.iter().any(|pool| pool.may_lease(**ip)));
         if let Some(ip) = outside {
             let key = if ip.is_ipv4() { "network.ipv4" } else { "network.ipv6" };

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use mainstay_messages::SandboxId;
@@ -16,6 +17,7 @@ use crate::link::{self, Link};
 use crate::namespace::within;
 use crate::netlink::{Lanes, Netlink};
 use crate::nft::{Change, Table};
+use crate::removal;
 use crate::rules;
 use crate::settings::Settings;
 use crate::spec::{POD_LINK, PodAddress};
@@ -153,17 +155,17 @@ pub(crate) fn close_ports(
 
 /// Removes the links of these names that are the pod's.
 pub(crate) fn disconnect(
-    host: &mut Netlink,
+    host: &Arc<Lanes>,
+    settings: &Settings,
     bridge: Option<u32>,
     pod: &SandboxId,
     names: impl Iterator<Item = String>,
 ) -> Result<(), NetworkError> {
     for name in names {
         let doing = || format!("remove the link {name} of pod {pod}");
-        if let Some(link) = link::find(host, &name).trying(doing)?
-            && is_of_pod(&link, pod, bridge)
-        {
-            link::remove(host, link.index).trying(doing)?;
+        let found = link::find(&mut host.lane(), &name).trying(doing)?;
+        if let Some(link) = found.filter(|link| is_of_pod(link, pod, bridge)) {
+            removal::remove(host, &link, settings.request_timeout).trying(doing)?;
         }
     }
     Ok(())

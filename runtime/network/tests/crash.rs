@@ -47,6 +47,7 @@ fn open_plugins(directory: &Path) -> Cni {
         directory: path("records"),
         cache_dir: path("cache"),
         timeout: Duration::from_millis(world::PATIENCE_MS),
+        chain_timeout: Duration::from_millis(world::PATIENCE_MS),
     };
     Cni::open(settings).expect("opens")
 }
@@ -124,7 +125,7 @@ fn parent() {
     for place in PLACES {
         for repeat in [false, true] {
             let Some(world) = World::new() else { return };
-            let inside = Namespace::new();
+            let inside = Namespace::make();
             let status = run_child(&world, &inside, place);
             assert_eq!(status.signal(), Some(9), "{place} is reached");
             let network = world.open();

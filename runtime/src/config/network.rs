@@ -23,6 +23,8 @@ pub const CNI_PLUGIN_TIMEOUT_DEFAULT_MS: u64 = 30_000;
 const LEASES_DIRECTORY: &str = "network";
 /// The directory of the records of CNI networks in the root directory: plugins keep what they have given over a reboot.
 const CNI_DIRECTORY: &str = "cni";
+/// Which part of the time for a network is not the plugins': one in so many.
+const CNI_REST: u64 = 10;
 /// The directory of the names of network namespaces in the state directory of a runtime beside others.
 const NETNS_BESIDE: &str = "netns";
 /// The word for a range that there is none of.
@@ -149,14 +151,16 @@ impl NetworkSettings {
         }
     }
 
-    /// What CNI networks are set up by.
-    pub(crate) fn cni(&self, root_dir: &Path) -> CniSettings {
+    /// What CNI networks are set up by, when a network has so long to take a pod or to let it go.
+    pub(crate) fn cni(&self, root_dir: &Path, network_ms: u64) -> CniSettings {
         CniSettings {
             conf_dir: self.cni_conf_dir.clone(),
             plugin_dirs: self.cni_plugin_dirs.clone(),
             directory: root_dir.join(CNI_DIRECTORY),
             cache_dir: self.cni_cache_dir.clone(),
             timeout: Duration::from_millis(self.cni_plugin_timeout_ms),
+            // The rest is for the records, and for the end of a plugin that was killed.
+            chain_timeout: Duration::from_millis(network_ms - network_ms / CNI_REST),
         }
     }
 
@@ -171,7 +175,8 @@ impl NetworkSettings {
              # one is the gateway's), the largest packet, whether packets to the outside get the machine's address\n\
              # (\"on\", \"off\"), name servers (those that the host asks when there are none), and how long the kernel may\n\
              # take for one request. Then CNI networks: where their lists are (the first by name counts, and is read for\n\
-             # each pod anew), where plugins are, where results are kept for other programs, and how long a plugin may run.\n\
+             # each pod anew), where plugins are, where results are kept for other programs, and how long a plugin may run\n\
+             # (all of a list together: nine tenths of timeouts.network_ms).\n\
              {}",
             super::section(self)
         )

@@ -7,11 +7,11 @@
 //! ```
 //!
 //! A lease is written down before the record that needs it (P3). One that a crash has left without a record keeps nothing
-//! longer than to the next collection. Whether a lease is still wanted is decided with the pins held still.
+//! longer than to the next collection. No lease is written between the look at the pins and the end of those that nobody wants.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mainstay_messages::image::ImageId;
 
@@ -37,27 +37,30 @@ pub(super) struct Owner {
 
 impl Pins {
     pub(super) fn pin(&self, image: ImageId) -> Pin {
-        self.with(|pins| *pins.entry(image.clone()).or_default() += 1);
+        *self.lock().entry(image.clone()).or_default() += 1;
         Pin { pins: self.clone(), image }
     }
 
-    /// Does something while no pin comes or goes.
-    pub(super) fn with<T>(&self, work: impl FnOnce(&mut HashMap<ImageId, usize>) -> T) -> T {
+    /// What is pinned now.
+    pub(super) fn images(&self) -> HashSet<ImageId> {
+        self.lock().keys().cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ImageId, usize>> {
         // Each change is one step, so a poisoned lock holds sound data.
-        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        self.pins.with(|pins| {
-            if let Some(count) = pins.get_mut(&self.image) {
-                *count -= 1;
-                if *count == 0 {
-                    pins.remove(&self.image);
-                }
+        let mut pins = self.pins.lock();
+        if let Some(count) = pins.get_mut(&self.image) {
+            *count -= 1;
+            if *count == 0 {
+                pins.remove(&self.image);
             }
-        });
+        }
     }
 }
 
@@ -137,8 +140,8 @@ mod tests {
         let pins = Pins::default();
         let (one, other) = (pins.pin(image("a")), pins.pin(image("a")));
         drop(one);
-        assert!(pins.with(|pins| pins.contains_key(&image("a"))));
+        assert!(pins.images().contains(&image("a")));
         drop(other);
-        assert!(pins.with(|pins| pins.is_empty()));
+        assert!(pins.images().is_empty());
     }
 }

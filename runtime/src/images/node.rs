@@ -1,15 +1,14 @@
 //! The images of one runtime: what its calls do with them, and the collection of what no image needs in the background.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::future::pending;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mainstay_actors::Directory;
 use mainstay_images::{Collected, Images, Partials};
-use mainstay_messages::image::{Damage, Image, ImageId, ImageName, Removed};
+use mainstay_messages::image::{Damage, Image, ImageName, Removed};
 use mainstay_messages::{Error, Result};
 
 use super::failure::told;
@@ -22,6 +21,9 @@ pub(crate) struct NodeImages {
     store: Arc<ImageStore>,
     owner: Owner,
     pins: Pins,
+    /// Held while it is decided which leases go, until they are gone, and while one is written; only by threads that may block, and
+    /// apart from the pins, which come and go where nobody may: a disk that hangs under the leases holds up leases alone.
+    leasing: Mutex<()>,
     directory: Directory,
     records: Records,
 }
@@ -51,7 +53,7 @@ impl NodeImages {
         records: Records,
     ) -> Self {
         let owner = Owner { keep: store.keep(), root_dir };
-        Self { store, owner, pins: Pins::default(), directory, records }
+        Self { store, owner, pins: Pins::default(), leasing: Mutex::default(), directory, records }
     }
 
     /// Does something with the images, where blocking is allowed.
@@ -128,15 +130,19 @@ impl NodeImages {
         if self.records == Records::Damaged {
             return Ok(());
         }
+        let _leasing = self.leasing();
         let holders = images.holders()?;
-        self.pins.with(|pins| {
-            let of_containers = self.directory.containers(None).into_iter();
-            let stood_on =
-                of_containers.flat_map(|it| it.record.spec.stands_on().cloned().collect::<Vec<_>>());
-            let wanted: HashSet<ImageId> = pins.keys().cloned().chain(stood_on).collect();
-            let stale = |holder: &&String| self.owner.is_stale(holder, &wanted, |path| path.exists());
-            holders.iter().filter(stale).try_for_each(|holder| images.release(holder))
-        })
+        // The pins first: whoever lets go of one has made a record before, which is looked at now. Whoever pins an image from now on
+        // writes its lease after this.
+        let mut wanted = self.pins.images();
+        let of_containers = self.directory.containers(None).into_iter();
+        wanted.extend(of_containers.flat_map(|it| it.record.spec.stands_on().cloned().collect::<Vec<_>>()));
+        let stale = |holder: &&String| self.owner.is_stale(holder, &wanted, |path| path.exists());
+        holders.iter().filter(stale).try_for_each(|holder| images.release(holder))
+    }
+
+    fn leasing(&self) -> MutexGuard<'_, ()> {
+        self.leasing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An image for a container that is made now. Its lease is durable when this returns (P3).
@@ -151,6 +157,7 @@ impl NodeImages {
             loop {
                 let (image, record) = view::find(&images.catalog(), name.as_str())?;
                 let pin = pins.pin(image.id.clone());
+                let _leasing = this.leasing();
                 let plan = images.lease(&owner.holder(&image.id), &record.name)?;
                 // Else the name was given to another image in between.
                 if view::id(&plan.image) == image.id {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use mainstay_messages::audit::{Thing, ThingKind};
 use mainstay_messages::network::{NetworkDns, PodAddress, PodNetwork};
 use mainstay_messages::{Result, SandboxId};
-use mainstay_network::{AttachSpec, Attachment, Network};
+use mainstay_network::{AttachSpec, Attachment, Holdings, Network, Settings};
 use mainstay_supervisor::PodToAttach;
 
 use super::{changed_at, thing};
@@ -42,11 +42,11 @@ pub(super) fn shown(attachment: Attachment, namespace: PathBuf) -> PodNetwork {
 
 /// What the machine has of it.
 pub(super) fn things(
-    network: &Network,
+    holdings: &Holdings,
+    settings: &Settings,
     file_of: impl Fn(&SandboxId) -> String,
     things: &mut Vec<Thing>,
-) -> Result<()> {
-    let holdings = network.list()?;
+) {
     let leases = holdings.leases.iter().map(|lease| {
         thing(ThingKind::AddressLease, file_of(&lease.pod), Some(&lease.pod), Some(lease.since))
     });
@@ -66,10 +66,9 @@ pub(super) fn things(
             things.push(thing(ThingKind::BridgePort, place, pod, since(pod)));
         }
     }
-    let table = &network.settings().table;
+    let table = &settings.table;
     things.extend(holdings.rules.iter().map(|rule| {
         let place = format!("table inet {table}, rule {}", rule.handle);
         thing(ThingKind::FirewallRule, place, rule.pod.as_ref(), since(rule.pod.as_ref()))
     }));
-    Ok(())
 }

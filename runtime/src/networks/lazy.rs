@@ -22,6 +22,9 @@ pub(super) struct Lazy<S, N> {
     settings: S,
     directory: PathBuf,
     state: Mutex<State<N>>,
+    /// Held while it is opened or closed, so that the state is held by nobody who waits for a disk: whether it is open is asked for
+    /// pods of the other network, too. Taken before it.
+    opening: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -33,23 +36,33 @@ enum State<N> {
 
 impl<S: Clone, N> Lazy<S, N> {
     pub(super) fn new(settings: S, directory: PathBuf) -> Self {
-        Self { settings, directory, state: Mutex::new(State::Unopened) }
+        Self { settings, directory, state: Mutex::new(State::Unopened), opening: Mutex::new(()) }
     }
 
     pub(super) fn get(&self, open: impl FnOnce(S) -> Result<N>) -> Result<Arc<N>> {
-        let mut state = self.state();
-        match &*state {
-            State::Open(network) => return Ok(Arc::clone(network)),
-            State::Closed => return Err(Error::unavailable("the runtime", "it was closed")),
-            State::Unopened => {}
+        if let Some(network) = self.opened()? {
+            return Ok(network);
+        }
+        let _opening = self.opening();
+        if let Some(network) = self.opened()? {
+            return Ok(network);
         }
         let network = Arc::new(open(self.settings.clone())?);
-        *state = State::Open(Arc::clone(&network));
+        *self.state() = State::Open(Arc::clone(&network));
         Ok(network)
+    }
+
+    fn opened(&self) -> Result<Option<Arc<N>>> {
+        match &*self.state() {
+            State::Open(network) => Ok(Some(Arc::clone(network))),
+            State::Closed => Err(Error::unavailable("the runtime", "it was closed")),
+            State::Unopened => Ok(None),
+        }
     }
 
     /// Nothing opens it again. Answers it, if it was open.
     pub(super) fn close(&self) -> Option<Arc<N>> {
+        let _opening = self.opening();
         match std::mem::replace(&mut *self.state(), State::Closed) {
             State::Open(network) => Some(network),
             State::Unopened | State::Closed => None,
@@ -58,6 +71,11 @@ impl<S: Clone, N> Lazy<S, N> {
 
     pub(super) fn is_open(&self) -> bool {
         matches!(*self.state(), State::Open(_))
+    }
+
+    /// What it is opened with.
+    pub(super) fn settings(&self) -> &S {
+        &self.settings
     }
 
     /// Whether a pod may have something of it: it is open, or its directory has a file of a pod. Every other file there begins
@@ -80,6 +98,10 @@ impl<S: Clone, N> Lazy<S, N> {
 
     pub(super) fn file_of(&self, sandbox: &SandboxId) -> String {
         self.directory.join(sandbox.as_str()).display().to_string()
+    }
+
+    fn opening(&self) -> MutexGuard<'_, ()> {
+        self.opening.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, State<N>> {

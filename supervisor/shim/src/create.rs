@@ -209,7 +209,8 @@ async fn forget(shim: &Shim, container: &Container) {
     }
     net_devices::take_back(container).await;
     if container.later_hooks().poststop {
-        hooks::run_late(shim, container, HookPoint::Poststop, hooks::LATE_HOOKS_MS).await;
+        hooks::run_late(shim, container, HookPoint::Poststop, Duration::from_millis(hooks::LATE_HOOKS_MS))
+            .await;
     }
     container.init.output.discard_unused_log();
     // Made by us, empty, and gone already if the bundle is.

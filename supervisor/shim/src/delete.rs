@@ -4,11 +4,12 @@
 
 use std::path::Path;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mainstay_cgroups::{Cgroup, CgroupError};
 use mainstay_launch::HookPoint;
 use mainstay_messages::{Exit, Signal};
+use mainstay_task_api::CALL_GRACE_MS;
 use mainstay_task_api::convert::ProcessKey;
 use tokio::time::timeout;
 
@@ -23,6 +24,8 @@ use crate::task::{Input, Phase};
 
 /// How long a killed process may take to be gone, in milliseconds.
 const KILLED_MS: u64 = 10_000;
+/// What is kept of the time of a call for its answer, in milliseconds.
+const ANSWER_MS: u64 = 200;
 
 /// Deletes a container or an exec; answers with its process and how that ended.
 pub(crate) async fn delete(shim: Rc<Shim>, key: ProcessKey) -> Result<(Rc<Process>, Exit), Failure> {
@@ -72,7 +75,7 @@ async fn end_unstarted(container: &Container, process: &Process) -> Result<(), F
 async fn remove_container(shim: &Shim, container: &Container) -> Result<(), Failure> {
     remove_cgroup(&container.cgroup).await?;
     net_devices::take_back(container).await;
-    run_last_hooks(shim, container, hooks::LATE_HOOKS_MS).await;
+    run_last_hooks(shim, container, Duration::from_millis(hooks::LATE_HOOKS_MS)).await;
     match std::fs::remove_dir_all(&container.bundle) {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
             return Err(Failure::File { path: container.bundle.clone(), doing: "removed", source });
@@ -86,11 +89,11 @@ async fn remove_container(shim: &Shim, container: &Container) -> Result<(), Fail
 }
 
 /// Runs the hooks of the end, once.
-async fn run_last_hooks(shim: &Shim, container: &Container, limit_ms: u64) {
+async fn run_last_hooks(shim: &Shim, container: &Container, limit: Duration) {
     let later = container.later_hooks();
     if later.poststop {
         container.note_hooks(LaterHooks { poststop: false, ..later });
-        hooks::run_late(shim, container, HookPoint::Poststop, limit_ms).await;
+        hooks::run_late(shim, container, HookPoint::Poststop, limit).await;
     }
 }
 
@@ -110,8 +113,50 @@ pub(crate) fn forget_exec(shim: &Rc<Shim>, key: &ProcessKey) {
     });
 }
 
-/// Kills everything in the pod and removes its cgroups, for a bounded time.
-pub(crate) async fn end_pod(shim: &Shim) {
+/// How long the end of a pod may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndTime {
+    /// Nobody waits for it.
+    Free,
+    /// Until then; after that the shim is killed.
+    Until(Instant),
+}
+
+impl EndTime {
+    /// For a call with this deadline on the wire, in nanoseconds from now; 0 for none.
+    pub(crate) fn of_call(timeout_nano: i64) -> Self {
+        match u64::try_from(timeout_nano) {
+            Ok(0) | Err(_) => Self::Free,
+            Ok(nanoseconds) => {
+                let kept = Duration::from_millis(CALL_GRACE_MS + ANSWER_MS);
+                Self::Until(Instant::now() + Duration::from_nanos(nanoseconds).saturating_sub(kept))
+            }
+        }
+    }
+
+    /// What is left of it, where there is an end.
+    fn left(self) -> Option<Duration> {
+        match self {
+            Self::Free => None,
+            Self::Until(end) => Some(end.saturating_duration_since(Instant::now())),
+        }
+    }
+
+    /// How long killed processes may take to be gone: half of it is for the hooks.
+    fn for_killing(self) -> Duration {
+        let longest = Duration::from_millis(KILLED_MS);
+        self.left().map_or(longest, |left| longest.min(left / 2))
+    }
+
+    /// How long the last hooks of each container may take.
+    fn for_hooks(self) -> Duration {
+        self.left().unwrap_or(Duration::from_millis(hooks::LAST_HOOKS_MS))
+    }
+}
+
+/// Kills everything in the pod and removes its cgroups, for a bounded time. The last hooks of its containers run side by side,
+/// those of each one after the other.
+pub(crate) async fn end_pod(shim: &Shim, time: EndTime) {
     for container in shim.containers() {
         for process in container.processes() {
             // Never refused.
@@ -126,14 +171,15 @@ pub(crate) async fn end_pod(shim: &Shim) {
             }
         }
     };
-    if timeout(Duration::from_millis(KILLED_MS), all_gone).await.is_err() {
-        logger::error!("processes of the pod cannot be killed within {KILLED_MS} ms");
+    let killed = time.for_killing();
+    if timeout(killed, all_gone).await.is_err() {
+        logger::error!("processes of the pod cannot be killed within {} ms", killed.as_millis());
     }
     remove_pod_cgroup(shim).await;
     let containers = shim.containers();
     let last = containers.iter().map(|container| async {
         net_devices::take_back(container).await;
-        run_last_hooks(shim, container, hooks::LAST_HOOKS_MS).await;
+        run_last_hooks(shim, container, time.for_hooks()).await;
     });
     futures::future::join_all(last).await;
 }
@@ -150,5 +196,25 @@ fn remove_file(path: &Path) {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => logger::warning!("{path:?}: {error}"),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The hooks had two seconds whatever had gone before them, and the supervisor kills a shim after three in all.
+    #[test]
+    fn the_end_of_a_pod_fits_into_the_time_of_its_call() {
+        const CALL_MS: u64 = 3_000;
+        let wire = Duration::from_millis(CALL_MS + CALL_GRACE_MS);
+        let time = EndTime::of_call(i64::try_from(wire.as_nanos()).expect("a short time"));
+        let left = time.left().expect("it has an end");
+        assert!(left <= Duration::from_millis(CALL_MS - ANSWER_MS), "{left:?}");
+        assert!(time.for_killing() <= left / 2, "hooks have their part");
+        assert!(time.for_hooks() <= left, "what is left at that time");
+        let over = EndTime::of_call(1);
+        assert_eq!((over.for_killing(), over.for_hooks()), (Duration::ZERO, Duration::ZERO));
+        assert_eq!(EndTime::of_call(0), EndTime::Free);
     }
 }

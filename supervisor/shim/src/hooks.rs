@@ -19,7 +19,7 @@ use crate::shim::Shim;
 /// How long the hooks of a point may take together that hold up a start or a deletion, in milliseconds: less than the
 /// supervisor gives to those, lest it takes the shim for hung.
 pub(crate) const LATE_HOOKS_MS: u64 = 8_000;
-/// The same for the end of the whole pod.
+/// The same for the end of the whole pod, when whoever asks for that does not say how long it may take.
 pub(crate) const LAST_HOOKS_MS: u64 = 2_000;
 
 /// Which hooks a container has that are due when its spec is not at hand.
@@ -63,13 +63,13 @@ pub(crate) async fn run(
 }
 
 /// Runs hooks whose failure is nobody's but their own. They read the spec anew: it is not kept.
-pub(crate) async fn run_late(shim: &Shim, container: &Container, point: HookPoint, limit_ms: u64) {
+pub(crate) async fn run_late(shim: &Shim, container: &Container, point: HookPoint, limit: Duration) {
     let hooks = async { run(shim, container, &container.spec()?, &[point]).await };
-    let done = match timeout(Duration::from_millis(limit_ms), hooks).await {
+    let done = match timeout(limit, hooks).await {
         Ok(done) => done,
         Err(_) => Err(Failure::Deadline {
             what: format!("the {} hooks", point.name()),
-            after_ms: limit_ms,
+            after_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX),
             place: "; the one that ran was killed".to_owned(),
         }),
     };

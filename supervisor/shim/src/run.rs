@@ -88,7 +88,13 @@ pub(crate) async fn start(shim: Rc<Shim>, request: StartRequest) -> Result<u32, 
             process.release();
             let outcome = executed(&process).await;
             if outcome.is_ok() && container.later_hooks().poststart {
-                hooks::run_late(&shim, &container, HookPoint::Poststart, hooks::LATE_HOOKS_MS).await;
+                hooks::run_late(
+                    &shim,
+                    &container,
+                    HookPoint::Poststart,
+                    Duration::from_millis(hooks::LATE_HOOKS_MS),
+                )
+                .await;
             }
             outcome
         }

@@ -185,12 +185,13 @@ impl Task for TaskService {
         })
     }
 
-    async fn shutdown(&self, _: &TtrpcContext, request: wire::ShutdownRequest) -> ttrpc::Result<Empty> {
+    async fn shutdown(&self, context: &TtrpcContext, request: wire::ShutdownRequest) -> ttrpc::Result<Empty> {
+        let time = delete::EndTime::of_call(context.timeout_nano);
         self.door
             .ask(move |shim| async move {
                 if request.now {
                     shim.refuse_new();
-                    delete::end_pod(&shim).await;
+                    delete::end_pod(&shim, time).await;
                 } else if shim.containers().is_empty() {
                     shim.kill_pod();
                     delete::remove_pod_cgroup(&shim).await;

@@ -195,7 +195,7 @@ async fn cut(lifeline: Option<pipe::Receiver>) {
 async fn end_with_daemon(shim: &Rc<Shim>) {
     logger::note!("the daemon is gone, everything ends");
     shim.close();
-    delete::end_pod(shim).await;
+    delete::end_pod(shim, delete::EndTime::Free).await;
     if let Some(pod) = &*shim.pod.borrow() {
         pod.unmount_shm();
     }

@@ -13,6 +13,7 @@ use mainstay_messages::{ContainerId, Error, Result};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::machine::Machine;
+use crate::movement::Movement;
 
 #[cfg(test)]
 mod tests;
@@ -81,6 +82,17 @@ impl Turn {
         after_ms: u64,
         work: impl FnOnce(&Machine) -> Result<T> + Send + 'static,
     ) -> Result<T> {
+        self.blocking_while_moving(what, after_ms, &Movement::default(), work).await
+    }
+
+    /// What [`Machine::blocking_while_moving`] does, likewise.
+    pub async fn blocking_while_moving<T: Send + 'static>(
+        &self,
+        what: impl Into<String>,
+        silence_ms: u64,
+        movement: &Movement,
+        work: impl FnOnce(&Machine) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let held = within(&self.machine, &self.name, Arc::clone(&self.object.pieces)).await?;
         // So that whoever waits for this piece finds the same object.
         let object = Arc::clone(&self.object);
@@ -88,7 +100,7 @@ impl Turn {
             let _kept = (held, object);
             work(machine)
         };
-        self.machine.blocking_within(what, after_ms, piece).await
+        self.machine.blocking_while_moving(what, silence_ms, movement, piece).await
     }
 }
 

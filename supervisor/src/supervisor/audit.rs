@@ -20,6 +20,7 @@ use crate::files;
 use crate::identity;
 use crate::inventory;
 use crate::machine::Machine;
+use crate::saga::Turn;
 use crate::stop;
 use crate::task;
 use crate::watch::WatchedProcess;
@@ -76,8 +77,10 @@ impl Handler<RemoveLeak> for ShimSupervisor {
                 Leak::Network { sandbox } => {
                     let what = format!("the taking back of the network of pod {sandbox}");
                     let after_ms = machine.settings.timeouts.network_ms;
+                    // A saga of the pod may be at work on the same things.
+                    let turn = Turn::take(&machine, format!("pod {sandbox}")).await?;
                     let work = move |machine: &Machine| attach::remove_leak(machine, &sandbox);
-                    machine.blocking_within(what, after_ms, work).await
+                    turn.blocking_within(what, after_ms, work).await
                 }
                 Leak::LogDirectory { sandbox } => {
                     let logs = machine.directories.pod_logs(&sandbox);

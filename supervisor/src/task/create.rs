@@ -25,6 +25,7 @@ use crate::hooks;
 use crate::host::{DEV, UPLINK_RESOLVER, device_nodes, name_file, named_devices};
 use crate::identity::{PidNamespace, identity_of};
 use crate::machine::Machine;
+use crate::movement::Movement;
 use crate::oci::{self, PodNamespaces, Surroundings};
 use crate::saga::{Progress, Saga, Step};
 use crate::shim::Shim;
@@ -259,8 +260,11 @@ async fn fill_volumes(creation: &Creation) -> Result<()> {
     }
     let what = format!("the filling of volumes for container {}", creation.record().id);
     let record = creation.record().clone();
-    let work = move |machine: &Machine| volumes::fill(&machine.directories, &record);
-    creation.remains.turn.blocking(what, work).await
+    let silence_ms = creation.remains.machine.settings.timeouts.files_ms;
+    let movement = Movement::default();
+    let moving = movement.clone();
+    let work = move |machine: &Machine| volumes::fill(&machine.directories, &record, &moving);
+    creation.remains.turn.blocking_while_moving(what, silence_ms, &movement, work).await
 }
 
 async fn make_log_directory(creation: &Creation) -> Result<()> {

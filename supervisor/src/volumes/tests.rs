@@ -17,6 +17,7 @@ struct Rig {
     temp: tempfile::TempDir,
     directories: Directories,
     record: ContainerRecord,
+    movement: Movement,
 }
 
 impl Rig {
@@ -35,7 +36,7 @@ impl Rig {
         let volumes = volumes.iter().map(PathBuf::from).collect();
         let root = LayeredRoot { image: ImageId("sha256:1".to_owned()), layers, volumes };
         record.spec.rootfs = Rootfs::Layers(root);
-        let rig = Self { temp, directories, record };
+        let rig = Self { temp, directories, record, movement: Movement::default() };
         for layer in ["upper", "lower"] {
             fs::create_dir(rig.temp.path().join(layer)).expect("made");
         }
@@ -57,7 +58,7 @@ impl Rig {
     }
 
     fn fill(&self) -> Result<()> {
-        fill(&self.directories, &self.record)
+        fill(&self.directories, &self.record, &self.movement)
     }
 }
 
@@ -181,4 +182,18 @@ fn what_is_no_directory_is_refused_by_its_name() {
         let error = rig.fill().expect_err("no directory").to_string();
         assert!(error.starts_with("volumes: ") && error.contains(&place) && error.contains(said), "{error}");
     }
+}
+
+/// Filling had the deadline of small files, whatever there was to copy.
+#[test]
+fn a_large_file_is_seen_to_move() {
+    const PIECES: u64 = 3;
+    let Some(rig) = Rig::new(&["/data"]) else { return };
+    let file = File::create(rig.image("lower/data/large")).expect("made");
+    let piece = vec![7u8; 8 << 20];
+    for index in 0..PIECES {
+        file.write_all_at(&piece, index * piece.len() as u64).expect("written");
+    }
+    rig.fill().expect("filled");
+    assert!(rig.movement.has_moved(PIECES), "{:?}", rig.movement);
 }

@@ -37,6 +37,9 @@ pub use protocol::{EXTENSION_PROTOCOL, EXTENSION_PROTOCOL_OLDEST, NoCommonProtoc
 pub const TASK_V2_SERVICE: &str = "containerd.task.v2.Task";
 /// The name on the wire of the Task service, version 3.
 pub const TASK_V3_SERVICE: &str = "containerd.task.v3.Task";
+/// How much later than ours the deadline of a call is that the wire carries, in milliseconds: so the one that is heard is ours,
+/// and a status "deadline exceeded" can only be the shim's own, which says what it waited for.
+pub const CALL_GRACE_MS: u64 = 1_000;
 /// What `stdout` of an exec begins with that says how long its output waits for a client, in milliseconds.
 pub const EXEC_OUTPUT_HOLD: &str = "stream://hold/";
 /// The longest such time, in milliseconds: a day.

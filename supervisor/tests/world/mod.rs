@@ -9,6 +9,7 @@ pub mod wire;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,9 @@ use mainstay_messages::{
     ContainerId, ContainerSpec, Exit, ProcessIdentity, SandboxId, SandboxSpec, Timestamp,
 };
 use mainstay_supervisor::paths::Directories;
-use mainstay_supervisor::{Claim, NoNetworks, Program, ShimSupervisor, SupervisorSettings, find, identity};
+use mainstay_supervisor::{
+    Claim, NoNetworks, PodNetworks, Program, ShimSupervisor, SupervisorSettings, find, identity,
+};
 use rustix::process::{Pid, Signal, kill_process, pidfd_send_signal};
 use tokio::sync::{mpsc, oneshot};
 
@@ -117,6 +120,11 @@ impl World {
 
     /// One whose router answers the first reports of each exit with Pending.
     pub async fn reluctant_supervisor(&self, reluctance: u32) -> Running {
+        self.supervisor_on(Arc::new(NoNetworks), reluctance).await
+    }
+
+    /// One whose pods get these networks.
+    pub async fn supervisor_on(&self, networks: Arc<dyn PodNetworks>, reluctance: u32) -> Running {
         let (sender, facts) = mpsc::unbounded_channel();
         let (stop, stopped) = oneshot::channel::<()>();
         let (started, address) = oneshot::channel();
@@ -124,7 +132,6 @@ impl World {
         std::thread::spawn(move || {
             actix::System::new().block_on(async move {
                 let ear = Ear { facts: sender, reluctance, heard: BTreeMap::new() }.start();
-                let networks = std::sync::Arc::new(NoNetworks);
                 let (exits, deaths) = (ear.clone().recipient(), ear.clone().recipient());
                 let claim = Claim::take(&settings).expect("good settings");
                 let supervisor =

@@ -15,6 +15,9 @@ const DEBIAN: &str = "/usr/lib/cni";
 /// Far more than a fake takes that does not hang, in milliseconds.
 const TIMEOUT_MS: u64 = 20_000;
 
+/// More than any list here has.
+const PLUGINS_MAX: u64 = 4;
+
 /// A directory with a list and fakes.
 struct Bench(tempfile::TempDir);
 
@@ -51,12 +54,17 @@ impl Bench {
     }
 
     fn open_with(&self, timeout_ms: u64) -> Cni {
+        self.open_with_both(timeout_ms, PLUGINS_MAX * timeout_ms)
+    }
+
+    fn open_with_both(&self, timeout_ms: u64, chain_timeout_ms: u64) -> Cni {
         let settings = CniSettings {
             conf_dir: self.path("conf"),
             plugin_dirs: vec![self.path("bin"), DEBIAN.into()],
             directory: self.path("records"),
             cache_dir: self.path("cache"),
             timeout: Duration::from_millis(timeout_ms),
+            chain_timeout: Duration::from_millis(chain_timeout_ms),
         };
         Cni::open(settings).expect("opens")
     }
@@ -106,7 +114,7 @@ fn debians_plugins_give_a_pod_an_address_and_take_it_back() {
         {{"type": "tuning", "sysctl": {{"net.core.somaxconn": "99"}}}}]}}"#
     ));
     let cni = bench.open();
-    let inside = Namespace::new();
+    let inside = Namespace::make();
     let path = PathBuf::from(inside.path());
     world.host.run(|| cni.status()).expect("ready");
     let request = CniRequest::default();
@@ -180,6 +188,34 @@ fn a_plugin_that_hangs_or_floods_is_killed_and_named() {
     let error = attach(&cni).expect_err("garbage").to_string();
     assert_eq!(error, "ADD of the CNI plugin one failed: it answered no JSON");
     cni.detach(&pod("one"), None).expect("DEL needs no answer");
+}
+
+/// Each plugin had a deadline of its own: two that hung in DEL took longer together than the network has to let a pod go, so that
+/// its step failed although the work went on behind it.
+#[test]
+fn plugins_that_hang_share_the_time_of_their_list() {
+    const CHAIN_MS: u64 = 400;
+    let bench = Bench::new(TWO);
+    bench.fake("one", RESULT);
+    bench.fake("two", RESULT);
+    let cni = bench.open();
+    attach(&cni).expect("attached");
+    drop(cni);
+    bench.fake("one", "sleep 1000");
+    bench.fake("two", "sleep 1000");
+    bench.log();
+    let cni = bench.open_with_both(TIMEOUT_MS, CHAIN_MS);
+    let error = cni.detach(&pod("one"), None).expect_err("both hang");
+    let CniError::Timeout { plugin, command: "DEL", after_ms } = &error else { panic!("{error}") };
+    assert_eq!(plugin, "two");
+    assert!(*after_ms <= u128::from(CHAIN_MS / 2), "half of it is for the other one: {error}");
+    assert_eq!(bench.log(), ["two DEL", "one DEL"], "each has its turn in each try");
+    assert_eq!(cni.list().len(), 1, "what it stands for is still there");
+    bench.fake("one", RESULT);
+    bench.fake("two", RESULT);
+    drop(cni);
+    bench.open().detach(&pod("one"), None).expect("the next try works");
+    assert_eq!(bench.log(), ["two DEL", "one DEL"]);
 }
 
 #[test]

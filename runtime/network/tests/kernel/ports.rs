@@ -8,7 +8,7 @@ use crate::world::{HOST_V4, HOST_V6, Namespace, OUTSIDE_V4, World, mapping, pod}
 fn a_port_leads_into_the_pod_from_everywhere() {
     let Some(world) = World::new() else { return };
     let network = world.open();
-    let (one, two) = (Namespace::new(), Namespace::new());
+    let (one, two) = (Namespace::make(), Namespace::make());
     let spec = AttachSpec { ports: vec![mapping(Protocol::Tcp, 8080, 80)], ..AttachSpec::default() };
     network.attach(&pod("one"), one.fd(), &spec).expect("attached");
     network.attach(&pod("two"), two.fd(), &AttachSpec::default()).expect("attached");
@@ -32,7 +32,7 @@ fn a_port_leads_into_the_pod_from_everywhere() {
 fn the_address_of_the_host_and_the_protocol_tell_ports_apart() {
     let Some(world) = World::new() else { return };
     let network = world.open();
-    let (one, two) = (Namespace::new(), Namespace::new());
+    let (one, two) = (Namespace::make(), Namespace::make());
     let only_loopback = PortMapping {
         host_ip: Some("127.0.0.1".parse().expect("an address")),
         ..mapping(Protocol::Tcp, 8080, 80)
@@ -73,7 +73,7 @@ fn the_address_of_the_host_and_the_protocol_tell_ports_apart() {
 fn a_pod_does_not_reach_the_hosts_loopback() {
     let Some(world) = World::new() else { return };
     let network = world.open();
-    let inside = Namespace::new();
+    let inside = Namespace::make();
     network.attach(&pod("one"), inside.fd(), &AttachSpec::default()).expect("attached");
     let service = world.host.udp("127.0.0.1:4444");
     service.set_nonblocking(true).expect("a socket");
@@ -105,7 +105,7 @@ fn a_udp_client_finds_the_next_pod_at_the_same_port() {
     send().expect("sent to nobody");
     let spec = AttachSpec { ports: vec![mapping(Protocol::Udp, 5353, 53)], ..AttachSpec::default() };
     for name in ["one", "two"] {
-        let inside = Namespace::new();
+        let inside = Namespace::make();
         network.attach(&pod(name), inside.fd(), &spec).expect("attached");
         let service = inside.udp("0.0.0.0:53");
         // The answer to what was sent before is an error that the next call tells.
@@ -120,7 +120,7 @@ fn a_udp_client_finds_the_next_pod_at_the_same_port() {
 fn as_many_ports_as_a_pod_may_have() {
     let Some(world) = World::new() else { return };
     let network = world.open();
-    let inside = Namespace::new();
+    let inside = Namespace::make();
     let all = (0..mainstay_network::PORTS_MAX as u16).map(|n| mapping(Protocol::Tcp, 20_000 + n, 1 + n));
     let spec = AttachSpec { ports: all.collect(), ..AttachSpec::default() };
     network.attach(&pod("one"), inside.fd(), &spec).expect("attached");

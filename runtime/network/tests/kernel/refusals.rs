@@ -66,7 +66,7 @@ fn a_namespace_that_cannot_be_used_is_refused() {
     let file = tempfile::tempfile().expect("a file");
     let text = attach(std::os::fd::AsFd::as_fd(&file)).expect_err("a file").to_string();
     assert!(text.starts_with("netns: it is not a network namespace"), "{text}");
-    let inside = Namespace::new();
+    let inside = Namespace::make();
     inside.ip("link add eth0 type bridge");
     let text = attach(inside.fd()).expect_err("taken").to_string();
     assert!(text.contains("has a link eth0 (bridge) that is not of this network"), "{text}");
@@ -79,7 +79,7 @@ fn a_namespace_that_cannot_be_used_is_refused() {
 fn a_range_that_has_pods_cannot_be_changed() {
     let Some(world) = World::new() else { return };
     let network = world.open();
-    let inside = Namespace::new();
+    let inside = Namespace::make();
     network.attach(&pod("one"), inside.fd(), &AttachSpec::default()).expect("attached");
     drop(network);
     let settings = Settings { ipv4: Some("10.77.0.0/16".parse().expect("a range")), ..world.settings() };

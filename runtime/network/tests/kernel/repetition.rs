@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mainstay_network::{AttachSpec, Fault, NetworkError, Protocol, Settings};
+use mainstay_network::{AttachSpec, Fault, Holdings, Network, NetworkError, Protocol, Settings};
 
 use crate::world::{HOST_V4, Namespace, World, mapping, pod};
 
@@ -20,7 +20,7 @@ fn with_port() -> AttachSpec {
 fn a_repeated_attach_gives_the_same_also_in_a_new_namespace() {
     let Some(world) = World::new() else { return };
     let network = world.open();
-    let (first, second) = (Namespace::new(), Namespace::new());
+    let (first, second) = (Namespace::make(), Namespace::make());
     let attachment = network.attach(&pod("one"), first.fd(), &with_port()).expect("attached");
     let before = network.list().expect("listed");
     let links = world.host.ip("-o link");
@@ -40,7 +40,7 @@ fn a_repeated_attach_gives_the_same_also_in_a_new_namespace() {
 fn a_pod_whose_namespace_is_gone_is_detached() {
     let Some(world) = World::new() else { return };
     let network = world.open();
-    let inside = Namespace::new();
+    let inside = Namespace::make();
     network.attach(&pod("one"), inside.fd(), &with_port()).expect("attached");
     drop(inside);
     network.detach(&pod("one")).expect("detached");
@@ -54,7 +54,7 @@ fn a_pod_whose_namespace_is_gone_is_detached() {
 fn a_restart_changes_nothing() {
     let Some(world) = World::new() else { return };
     let network = world.open();
-    let inside = Namespace::new();
+    let inside = Namespace::make();
     let attachment = network.attach(&pod("one"), inside.fd(), &with_port()).expect("attached");
     let _server = inside.serve("[::]:80");
     let lease = world.directory.path().join("leases/one");
@@ -77,7 +77,7 @@ fn a_restart_changes_nothing() {
 fn what_was_taken_away_is_seen_and_mended() {
     let Some(world) = World::new() else { return };
     let network = world.open();
-    let inside = Namespace::new();
+    let inside = Namespace::make();
     let attachment = network.attach(&pod("one"), inside.fd(), &with_port()).expect("attached");
     let faults = || network.check(&pod("one")).expect("checked");
     world.host.ip(&format!("link set {} nomaster", attachment.host_link));
@@ -98,7 +98,7 @@ fn what_was_taken_away_is_seen_and_mended() {
 fn things_without_a_lease_are_named_and_go() {
     let Some(world) = World::new() else { return };
     let network = world.open();
-    let inside = Namespace::new();
+    let inside = Namespace::make();
     network.attach(&pod("lost"), inside.fd(), &with_port()).expect("attached");
     drop(network);
     std::fs::remove_file(world.directory.path().join("leases/lost")).expect("removed");
@@ -121,7 +121,7 @@ fn things_without_a_lease_are_named_and_go() {
 fn a_pod_that_fails_again_and_again_holds_one_address() {
     let Some(world) = World::new() else { return };
     let network = world.open();
-    let inside = Namespace::new();
+    let inside = Namespace::make();
     inside.ip("link add eth0 type bridge");
     for _ in 0..20 {
         network.attach(&pod("one"), inside.fd(), &with_port()).expect_err("eth0 is taken");
@@ -135,7 +135,7 @@ fn a_pod_that_fails_again_and_again_holds_one_address() {
 fn a_hundred_pods_at_once_leave_nothing() {
     let Some(world) = World::new() else { return };
     let network = world.open();
-    let namespaces: Vec<_> = (0..PODS).map(|_| Namespace::new()).collect();
+    let namespaces: Vec<_> = (0..PODS).map(|_| Namespace::make()).collect();
     let next = Mutex::new(0..PODS);
     let times = Mutex::new((Vec::new(), Vec::new()));
     let ips = Mutex::new(BTreeSet::new());
@@ -183,7 +183,7 @@ fn the_time_of_one_attach_is_said() {
     let network = world.open_with(Settings { ipv6: None, ..world.settings() }).expect("opens");
     let (mut plain, mut ported, mut detached) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..20 {
-        let inside = Namespace::new();
+        let inside = Namespace::make();
         let (spec, times) = match number % 2 {
             0 => (AttachSpec::default(), &mut plain),
             _ => (with_port(), &mut ported),
@@ -202,4 +202,33 @@ fn the_time_of_one_attach_is_said() {
 fn median(mut times: Vec<Duration>) -> String {
     times.sort();
     format!("p50 {:?} max {:?}", times[times.len() / 2], times[times.len() - 1])
+}
+
+/// After a restart a link or a rule without the file of a pod was seen only when the next pod had the network opened.
+#[test]
+fn a_look_without_opening_sees_what_no_file_tells_of_and_changes_nothing() {
+    let Some(world) = World::new() else { return };
+    let settings = world.settings();
+    let look = || world.host.run(|| Network::look(&settings)).expect("looked");
+    assert_eq!(look(), Holdings::default());
+    assert_eq!(world.links(), ["lo", "up0"], "a look makes nothing");
+    let network = world.open();
+    let inside = Namespace::make();
+    network.attach(&pod("one"), inside.fd(), &with_port()).expect("attached");
+    drop(network);
+    std::fs::remove_file(settings.directory.join("one")).expect("lost");
+    let found = look();
+    assert_eq!(found.leaked_links().map(|link| link.pod.clone()).collect::<Vec<_>>(), [Some(pod("one"))]);
+    assert!(
+        found.leaked_rules().count() > 0 && found.leaked_rules().all(|rule| rule.pod == Some(pod("one")))
+    );
+    assert!(found.has_of(&pod("one")) && !found.has_of(&pod("two")));
+    assert_eq!(look(), found, "a look changes nothing");
+    // Another runtime's, by its directory.
+    let others = Settings { directory: "/nonexistent".into(), ..settings.clone() };
+    let seen = world.host.run(|| Network::look(&others)).expect("looked");
+    assert_eq!(seen, Holdings::default(), "what is another's is not ours");
+    let network = world.open();
+    network.detach(&pod("one")).expect("detached");
+    world.assert_empty(&network);
 }

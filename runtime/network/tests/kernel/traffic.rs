@@ -8,7 +8,7 @@ use crate::world::{HOST_V4, HOST_V6, Namespace, OUTSIDE_V4, OUTSIDE_V6, World, p
 fn pods_reach_each_other_and_themselves() {
     let Some(world) = World::new() else { return };
     let network = world.open();
-    let (one, two) = (Namespace::new(), Namespace::new());
+    let (one, two) = (Namespace::make(), Namespace::make());
     let first = network.attach(&pod("one"), one.fd(), &AttachSpec::default()).expect("attached");
     let second = network.attach(&pod("two"), two.fd(), &AttachSpec::default()).expect("attached");
     let ips = |attachment: &mainstay_network::Attachment| -> Vec<String> {
@@ -35,7 +35,7 @@ fn pods_reach_each_other_and_themselves() {
 fn the_world_outside_sees_the_hosts_address() {
     let Some(world) = World::new() else { return };
     let network = world.open();
-    let inside = Namespace::new();
+    let inside = Namespace::make();
     network.attach(&pod("one"), inside.fd(), &AttachSpec::default()).expect("attached");
     let _servers = [world.outside.serve("0.0.0.0:80"), world.outside.serve("[::]:81")];
     let seen = inside.call(&format!("{OUTSIDE_V4}:80")).expect("answered");
@@ -50,7 +50,7 @@ fn without_masquerade_it_sees_the_pod() {
     let settings = Settings { masquerade: Masquerade::Off, ..world.settings() };
     let network = world.open_with(settings).expect("opens");
     world.outside.ip(&format!("route add 10.89.0.0/16 via {HOST_V4}"));
-    let inside = Namespace::new();
+    let inside = Namespace::make();
     network.attach(&pod("one"), inside.fd(), &AttachSpec::default()).expect("attached");
     let _server = world.outside.serve("0.0.0.0:80");
     let seen = inside.call(&format!("{OUTSIDE_V4}:80")).expect("answered");
@@ -67,7 +67,7 @@ fn the_gateway_keeps_its_ethernet_address() {
         || world.host.ip("-o link show mainstay0").split("link/ether ").nth(1).map(|s| s[..17].to_owned());
     let before = address();
     assert_eq!(before.as_deref(), Some("0a:58:0a:59:00:01"));
-    let inside = Namespace::new();
+    let inside = Namespace::make();
     network.attach(&pod("one"), inside.fd(), &AttachSpec::default()).expect("attached");
     assert_eq!(address(), before);
     network.detach(&pod("one")).expect("detached");
@@ -78,7 +78,7 @@ fn the_gateway_keeps_its_ethernet_address() {
 fn a_pod_gets_what_it_asks_for() {
     let Some(world) = World::new() else { return };
     let network = world.open_with(Settings { mtu: 1_400, ..world.settings() }).expect("opens");
-    let inside = Namespace::new();
+    let inside = Namespace::make();
     let mac = mainstay_network::Mac([2, 0, 0, 1, 2, 3]);
     let ips = vec!["10.89.7.7".parse().expect("an address")];
     let spec = AttachSpec { mac: Some(mac), ips, ports: Vec::new() };

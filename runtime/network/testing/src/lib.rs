@@ -1,12 +1,14 @@
-//! A small internet in network namespaces: a host, the world outside of it, and what pods have.
+//! What the tests of networks share: a small internet in network namespaces, with a host, the world outside of it, and what pods
+//! have.
 //!
-//! A test enters the host with its thread, and what it starts from there, a runtime or a daemon, is in it too. Nothing of it is
-//! in the machine's own namespace, and all of it goes with the last process and descriptor of it, also when the test fails.
+//! A test runs something inside of the host, or enters it with its thread; what it starts from there, a runtime or a daemon, is in
+//! it too. Nothing of it is in the machine's own namespace, and all of it goes with the last process and descriptor of it, also
+//! when the test fails.
 
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -16,8 +18,8 @@ use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-use crate::wait::CONDITION_MS;
-
+/// How long something may take before a test gives up, in milliseconds.
+pub const PATIENCE_MS: u64 = 60_000;
 /// How long a test waits for a packet that should not arrive, in milliseconds.
 const REFUSAL_MS: u64 = 700;
 /// How often a server looks whether it is to end, in milliseconds.
@@ -38,7 +40,7 @@ pub const OUTSIDE_V6: &str = "2001:db8::2";
 #[derive(Debug)]
 pub struct Namespace(File);
 
-/// A host with a link to the outside. The thread of the test is in it.
+/// A host with a link to the outside.
 #[derive(Debug)]
 pub struct Internet {
     /// The host.
@@ -55,11 +57,16 @@ pub struct Server {
 }
 
 impl Internet {
-    /// Makes one and enters its host.
+    /// Makes one and enters its host with this thread.
     pub fn enter() -> Self {
-        let host = Namespace::make();
-        let outside = Namespace::make();
-        move_into_link_name_space(host.0.as_fd(), Some(LinkNameSpaceType::Network)).expect("entered");
+        let made = Self::make();
+        move_into_link_name_space(made.host.fd(), Some(LinkNameSpaceType::Network)).expect("entered");
+        made
+    }
+
+    /// Makes one.
+    pub fn make() -> Self {
+        let (host, outside) = (Namespace::make(), Namespace::make());
         host.ip("link set lo up");
         host.ip(&format!("link add up0 type veth peer name out0 netns {}", outside.path()));
         for (namespace, link, v4, v6) in
@@ -88,7 +95,8 @@ impl Internet {
 }
 
 impl Namespace {
-    fn make() -> Self {
+    /// A new one.
+    pub fn make() -> Self {
         let made = thread::spawn(|| {
             // SAFETY: a new network namespace leaves this thread's descriptors, memory and files as they are.
             unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.expect("root may make a network namespace");
@@ -102,8 +110,13 @@ impl Namespace {
         Self(File::open(path).expect("a namespace of this name"))
     }
 
+    /// What holds it.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
     /// A path by which another process finds it.
-    fn path(&self) -> String {
+    pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
 
@@ -111,7 +124,7 @@ impl Namespace {
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| {
             let inside = scope.spawn(|| {
-                move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network)).expect("entered");
+                move_into_link_name_space(self.fd(), Some(LinkNameSpaceType::Network)).expect("entered");
                 work()
             });
             inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -153,7 +166,7 @@ impl Namespace {
 
     /// Calls a server; the address that it saw, or none when there is no way.
     pub fn call(&self, address: &str) -> Option<IpAddr> {
-        self.call_within(address, CONDITION_MS)
+        self.call_within(address, PATIENCE_MS)
     }
 
     /// The same for a call that should fail.
@@ -173,13 +186,21 @@ impl Namespace {
         })
     }
 
+    /// A socket for datagrams.
+    pub fn udp(&self, address: &str) -> UdpSocket {
+        let address: SocketAddr = address.parse().expect("an address");
+        let socket = self.run(|| UdpSocket::bind(address).expect("a free port"));
+        socket.set_read_timeout(Some(Duration::from_millis(PATIENCE_MS))).expect("a socket");
+        socket
+    }
+
     /// Sends a datagram to a server; the address that it saw.
     pub fn call_udp(&self, address: &str) -> Option<IpAddr> {
         let address: SocketAddr = address.parse().expect("an address");
         self.run(|| {
             let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
             let socket = UdpSocket::bind(any).expect("a free port");
-            socket.set_read_timeout(Some(Duration::from_millis(CONDITION_MS))).expect("a socket");
+            socket.set_read_timeout(Some(Duration::from_millis(PATIENCE_MS))).expect("a socket");
             socket.send_to(b"who am I", address).ok()?;
             let mut text = [0; DATAGRAM_BYTES_MAX];
             let length = socket.recv(&mut text).ok()?;
