@@ -48,6 +48,7 @@ impl Runtime {
                 id: sandbox.to_string(),
                 phase: snapshot.record.phase.to_string(),
                 operation: "connect to a port".into(),
+                needed: SandboxPhase::Ready.to_string(),
             });
         }
         let sockets = self.sockets(&snapshot.record).await?;
