@@ -208,7 +208,7 @@ impl Inside {
         let shutdown = async {
             let _ = stopped.await;
         };
-        let daemon = tokio::spawn(mainstay::daemon::run(config, shutdown));
+        let daemon = tokio::spawn(mainstay::daemon::run(config, Vec::new(), shutdown));
         wait::until_async("the daemon answers", async || match Client::connect(&socket).await {
             Ok(client) => client.version().await.is_ok(),
             Err(_) => false,

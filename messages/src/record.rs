@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::adjustment::Adjustment;
 use crate::id::{ContainerId, ExecId, Name, SandboxId};
 use crate::network::PodNetwork;
-use crate::process::{Exit, ProcessIdentity};
-use crate::spec::{ContainerSpec, ExecSpec, IdMappings, PodPlan, Resources, SandboxSpec};
+use crate::process::{Exit, ProcessIdentity, ProcessUser};
+use crate::spec::{CgroupParent, ContainerSpec, ExecSpec, IdMappings, PodPlan, Resources, SandboxSpec};
 use crate::time::Timestamp;
 
 /// The phase of a pod sandbox.
@@ -157,6 +157,9 @@ pub struct ContainerRecord {
     /// That a plugin wanted it to end: the first time.
     #[serde(default)]
     pub evicted: Option<Box<Eviction>>,
+    /// As whom its PID 1 runs, once it was made.
+    #[serde(default)]
+    pub user: Option<ProcessUser>,
 }
 
 /// That a plugin has wanted a container to end.
@@ -240,6 +243,12 @@ impl SandboxRecord {
         self.shim.is_none() && matches!(self.phase, SandboxPhase::Starting | SandboxPhase::NotReady)
     }
 
+    /// The path of its cgroup, in a runtime whose own above the pods' is `usual_parent`.
+    pub fn cgroup(&self, usual_parent: &str) -> String {
+        let parent = self.spec.cgroup_parent.as_ref().map_or(usual_parent, CgroupParent::as_str);
+        format!("{}/{}", parent.trim_end_matches('/'), self.id)
+    }
+
     /// Its name.
     pub fn name(&self) -> &Name {
         &self.spec.name
@@ -312,6 +321,7 @@ impl ContainerRecord {
             limits: None,
             adjustment: None,
             evicted: None,
+            user: None,
         }
     }
 

@@ -11,7 +11,7 @@ use crate::audit::{Inventory, Leak};
 use crate::error::Result;
 use crate::id::{ContainerId, ExecId, SandboxId};
 use crate::network::PodNetwork;
-use crate::process::{Exit, ProcessIdentity, Signal};
+use crate::process::{Exit, ProcessIdentity, ProcessUser, Signal};
 use crate::record::{ContainerRecord, Paused, SandboxRecord, ShimRecord};
 use crate::router::TaskKey;
 use crate::spec::{ExecSpec, PodPlan, Resources, WindowSize};
@@ -99,6 +99,8 @@ pub struct TaskMade {
     pub process: ProcessIdentity,
     /// What plugins have changed of it, if anything.
     pub adjustment: Option<Box<Adjustment>>,
+    /// As whom its PID 1 runs, as far as that could be found out.
+    pub user: Option<ProcessUser>,
 }
 
 /// Let PID 1 run; answered with the time at which it did.

@@ -2,9 +2,11 @@
 //! machine; whether directories can be made is found out when the runtime starts.
 
 mod audit;
+mod cri;
 mod images;
 mod network;
 mod nri;
+mod usage;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,7 +22,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error as ThisError;
 
 pub use audit::AuditSettings;
+pub use cri::{CgroupDriver, CriSettings, HANDLER_DEFAULT, HandlerSettings};
 pub use network::{CNI_PLUGIN_TIMEOUT_DEFAULT_MS, Masquerading, NetworkSettings};
+pub use usage::UsageSettings;
 
 pub use images::{GC_INTERVAL_DEFAULT_MS, IMAGES_DIRECTORY, ImageSettings, PULL_FLOOR_WINDOW_DEFAULT_MS};
 
@@ -62,6 +66,8 @@ pub struct Config {
     pub images: ImageSettings,
     /// The audit in the background.
     pub audit: AuditSettings,
+    /// What pods and containers use.
+    pub usage: UsageSettings,
     /// Where a daemon serves its metrics.
     pub metrics: MetricsSettings,
     /// Plugins that watch and change pods and containers.
@@ -70,6 +76,8 @@ pub struct Config {
     pub network: NetworkSettings,
     /// Limits of the admin RPC.
     pub admin: Limits,
+    /// How a daemon serves the Container Runtime Interface.
+    pub cri: CriSettings,
 }
 
 /// Limits of the store.
@@ -194,10 +202,12 @@ impl Default for Config {
             store: StoreLimits::default(),
             images: ImageSettings::default(),
             audit: AuditSettings::default(),
+            usage: UsageSettings::default(),
             metrics: MetricsSettings::default(),
             nri: NriSettings::default(),
             network: NetworkSettings::default(),
             admin: Limits::default(),
+            cri: CriSettings::default(),
         }
     }
 }
@@ -283,7 +293,10 @@ impl Config {
         let network = || self.network.fault().map(|(field, value, expected)| (field, value, expected.into()));
         let nri =
             || self.nri.fault().map(|(key, value, expected)| (format!("nri.{key}"), value, expected.into()));
-        let Some((field, value, expected)) = fault.or_else(network).or_else(nri) else { return Ok(()) };
+        let cri =
+            || self.cri.fault().map(|(key, value, expected)| (format!("cri.{key}"), value, expected.into()));
+        let fault = fault.or_else(network).or_else(nri).or_else(cri);
+        let Some((field, value, expected)) = fault else { return Ok(()) };
         Err(ConfigError::Value { path: path.into(), field, value, expected })
     }
 
@@ -297,6 +310,7 @@ impl Config {
             let off = match section.as_str() {
                 "images" => images::ZERO_IS_OFF.contains(&key.as_str()),
                 "audit" => key.as_str() == "interval_ms",
+                "usage" => key.as_str() == "disk_interval_ms",
                 _ => false,
             };
             value.as_integer() == Some(0) && !off
@@ -317,10 +331,12 @@ impl Config {
             store,
             images,
             audit,
+            usage,
             metrics,
             nri,
             network,
             admin,
+            cri,
             ..
         } = Self::default();
         format!(
@@ -368,6 +384,9 @@ impl Config {
              # How often the machine is compared with the records in the background, in milliseconds (0: never). What\n\
              # is found is in the metrics and in the journal; nothing is repaired but by `mainstay audit --repair`.\n\
              [audit]\n{}\n\
+             # While somebody asks what containers use, their files are counted in the background, one container after\n\
+             # the other: the time between two counts of one, in milliseconds (0: never).\n\
+             [usage]\n{}\n\
              # Metrics in the format of Prometheus, under /metrics.\n\
              [metrics]\n\
              # A unix socket, mode 0600: metrics.sock beside admin_socket when not given, none when \"\".\n\
@@ -380,16 +399,19 @@ impl Config {
              {}\n\
              {}\n\
              # Limits of the admin RPC, for each connection but for the first.\n\
-             [admin]\n{}",
+             [admin]\n{}\n\
+             {}",
             section(&user_namespaces),
             section(&timeouts),
             section(&store),
             images.text(),
             section(&audit),
+            section(&usage),
             section(&metrics),
             nri::text(&nri),
             network.text(),
             section(&admin),
+            cri.text(),
         )
     }
 }
@@ -476,8 +498,9 @@ mod tests {
             listen: Some(([127, 0, 0, 1], 1).into()),
             ..MetricsSettings::default()
         };
+        let cri = CriSettings { socket: Some("/x".into()), ..CriSettings::default() };
         let all =
-            Config { shim_program: Some("/x".into()), images, metrics, ..Config::default() }.to_string();
+            Config { shim_program: Some("/x".into()), images, metrics, cri, ..Config::default() }.to_string();
         for key in all.lines().filter_map(|line| line.split_once(" = ")).map(|(key, _)| key) {
             assert!(text.contains(&format!("{key} = ")), "{key} is missing in the commented default");
         }
@@ -548,6 +571,14 @@ mod tests {
     #[case(
         "[nri]\nevent_timeout_ms = 20001",
         "c.toml: nri.event_timeout_ms: \"20001\" is not valid; expected at most 20000: what waits for plugins waits no longer"
+    )]
+    #[case(
+        "[cri]\nsocket = \"x\"",
+        "c.toml: cri.socket: \"x\" is not valid; expected an absolute path, or \"\" for none"
+    )]
+    #[case(
+        "[cri.handlers.\"a b\"]",
+        "c.toml: cri.handlers: \"a b\" is not valid; expected a name of lower-case letters, digits and '-', as in a RuntimeClass"
     )]
     #[case("root_dir = \"x\"", "c.toml: root_dir: \"x\" is not valid; expected an absolute path")]
     #[case(

@@ -1,23 +1,46 @@
-//! The daemon: a runtime with the admin RPC in front of it.
+//! The daemon: a runtime with the admin RPC, and what else is to be served, in front of it.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use mainstay_admin::Server;
 use mainstay_messages::error::chain;
 use mainstay_messages::{Error, Result};
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tokio::sync::{oneshot, watch};
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::backend::AdminBackend;
 use crate::config::{AuditSettings, Config, ImageSettings, ShimLifetime};
 use crate::metrics;
 use crate::runtime::{Runtime, Shutdown};
 
+/// Something else that a daemon serves in front of its runtime, as the Container Runtime Interface.
+pub trait Endpoint: Send {
+    /// What errors and logs call it.
+    fn name(&self) -> &'static str;
+
+    /// Serves from when the runtime is ready until `shutdown` is, and then ends soon. What is said when it cannot is logged: the daemon, whose
+    /// containers are worth more, goes on.
+    fn serve(
+        self: Box<Self>,
+        runtime: Runtime,
+        shutdown: BoxFuture<'static, ()>,
+    ) -> BoxFuture<'static, Result<()>>;
+}
+
 /// Serves until `shutdown` is ready, then leaves the containers running (or, with
 /// [`ShimLifetime::WithRuntime`], stops them).
-pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+///
+/// # Errors
+/// What is in the way of the admin socket or of the runtime.
+pub async fn run(
+    config: Config,
+    endpoints: Vec<Box<dyn Endpoint>>,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> Result<()> {
     let server = bind(&config)?;
     let fate = match config.shims {
         ShimLifetime::Outlive => Shutdown::LeaveRunning,
@@ -27,12 +50,39 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send + 'st
     let runtime = Runtime::start(config).await?;
     let (pods, containers) = (runtime.sandboxes().len(), runtime.containers().len());
     let endpoint = metrics::serve(runtime.config(), &runtime.system().metrics).await;
+    let (end, ending) = watch::channel(());
+    let mut others = serve_others(endpoints, &runtime, &ending);
     tracing::info!(socket = %socket.display(), pods, containers, "ready");
+    let shutdown = shutdown.inspect(move |()| drop(end));
     let outcome = server.serve(Arc::new(AdminBackend::new(runtime.clone())), shutdown).await;
     drop(endpoint);
+    while others.join_next().await.is_some() {}
     tracing::info!(containers = ?fate, "ending");
     runtime.close(fate).await?;
     outcome.map_err(|e| Error::unavailable("admin socket", chain(&e)))
+}
+
+/// Each endpoint in a task of its own, until the sender of `ending` is gone.
+fn serve_others(
+    endpoints: Vec<Box<dyn Endpoint>>,
+    runtime: &Runtime,
+    ending: &watch::Receiver<()>,
+) -> JoinSet<()> {
+    let mut served = JoinSet::new();
+    for endpoint in endpoints {
+        let name = endpoint.name();
+        let mut ending = ending.clone();
+        // The sender never sends.
+        let shutdown = async move { while ending.changed().await.is_ok() {} }.boxed();
+        let serving = endpoint.serve(runtime.clone(), shutdown);
+        served.spawn(async move {
+            match serving.await {
+                Ok(()) => tracing::info!(name, "no longer served"),
+                Err(error) => tracing::error!(name, error = %chain(&error), "cannot be served"),
+            }
+        });
+    }
+    served
 }
 
 fn bind(config: &Config) -> Result<Server> {

@@ -19,6 +19,7 @@ mod store;
 mod view;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use mainstay_actors::image::Pull;
@@ -28,6 +29,7 @@ use mainstay_messages::image::{
 };
 use mainstay_messages::router::CreateContainer;
 use mainstay_messages::spec::Rootfs;
+use mainstay_messages::supervisor::DiskUsage;
 use mainstay_messages::{ContainerId, ContainerSpec, Error, Result, SandboxId};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
@@ -70,6 +72,17 @@ impl ImagePull {
     }
 }
 
+/// The documents of an image, as they came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageDocuments {
+    /// The manifest, JSON.
+    pub manifest: String,
+    /// The configuration, JSON.
+    pub configuration: String,
+    /// The digest of all of its layers together (OCI image specification, "Layer ChainID"); none where it has no layer.
+    pub chain: Option<String>,
+}
+
 impl fmt::Debug for ImagePull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ImagePull")
@@ -97,6 +110,34 @@ impl Runtime {
     /// [`Error::NotFound`]; [`Error::InvalidArgument`] for a beginning that several have; as [`Self::images`].
     pub async fn image(&self, image: &ImageName) -> Result<Image> {
         self.system().images.image(image.clone()).await
+    }
+
+    /// The documents of an image, as they came.
+    ///
+    /// # Errors
+    /// As [`Self::image`]; [`Error::Unavailable`] where they were lost.
+    pub async fn image_documents(&self, image: &ImageName) -> Result<ImageDocuments> {
+        let documents = self.system().images.documents(image.clone()).await?;
+        let text = |bytes| String::from_utf8(bytes).map_err(|e| Error::unavailable("the image", e));
+        Ok(ImageDocuments {
+            manifest: text(documents.manifest)?,
+            configuration: text(documents.config)?,
+            chain: documents.chain.map(|chain| chain.to_string()),
+        })
+    }
+
+    /// Where images are kept.
+    pub fn image_directory(&self) -> PathBuf {
+        self.config().images.directory_in(&self.config().root_dir)
+    }
+
+    /// What all images take there, as the records have it: nothing is counted on the disk. What a pull fetches at the moment is not among it.
+    ///
+    /// # Errors
+    /// As [`Self::images`].
+    pub async fn image_footprint(&self) -> Result<DiskUsage> {
+        let mainstay_images::Usage { bytes, inodes } = self.system().images.footprint().await?;
+        Ok(DiskUsage { bytes, inodes })
     }
 
     /// Takes a name from its image, or with an id all names of an image. An image without a name is gone; what containers
@@ -177,22 +218,33 @@ impl Runtime {
         Export::begin(Arc::clone(&self.system().images), images, self.closed())
     }
 
-    /// Makes a container of an image. Its lease is there before its record (P3), and kept until the record is there, also
-    /// when the caller leaves meanwhile.
-    pub(crate) async fn create_on_image(
+    /// Makes a container of an image, or one that images are mounted into. Their leases are there before its record (P3), and
+    /// kept until the record is there, also when the caller leaves meanwhile.
+    pub(crate) async fn create_on_images(
         &self,
         sandbox: SandboxId,
-        spec: ContainerSpec,
-        image: ImageName,
+        mut spec: ContainerSpec,
     ) -> Result<ContainerId> {
         let runtime = self.clone();
         let work = tokio::spawn(async move {
-            let leased = runtime.system().images.lease(image).await?;
-            let spec = spec.on_image(&leased.image, leased.layers.clone())?;
-            // The image is a stranger's (P12). Its layers are our own.
-            ContainerSpec { rootfs: Rootfs::Host, ..spec.clone() }.check()?;
+            let images = &runtime.system().images;
+            let mut held = Vec::new();
+            let mounted: Vec<_> =
+                spec.mounted_images().map(|(index, image)| (index, image.clone())).collect();
+            if let Some(image) = spec.image().map(|root| root.image.clone()) {
+                let leased = images.lease(image).await?;
+                spec = spec.on_image(&leased.image, leased.layers.clone())?;
+                // The image is a stranger's (P12). Its layers are our own.
+                ContainerSpec { rootfs: Rootfs::Host, ..spec.clone() }.check()?;
+                held.push(leased);
+            }
+            for (index, image) in mounted {
+                let leased = images.lease(image).await?;
+                spec = spec.with_mounted_image(index, leased.image.id.clone(), leased.layers.clone());
+                held.push(leased);
+            }
             let made = runtime.send(CreateContainer { sandbox, spec }).await;
-            drop(leased);
+            drop(held);
             made
         });
         work.await.map_err(|_| Error::internal("a creation", "it panicked"))?

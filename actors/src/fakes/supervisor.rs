@@ -230,7 +230,7 @@ impl Handler<CreateTask> for FakeSupervisor {
     ) -> Self::Result {
         self.call(Made::of_container(Call::CreateTask, &sandbox.id, &record.id), move |host| {
             let process = host.lock().create_task(&sandbox.id, &record.id, record.spec.name.as_str())?;
-            Ok(TaskMade { process, adjustment: None })
+            Ok(TaskMade { process, adjustment: None, user: None })
         })
     }
 }

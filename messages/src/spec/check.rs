@@ -82,6 +82,7 @@ impl ContainerSpec {
         }
         self.rlimits.iter().try_for_each(Rlimit::check)?;
         settings::check_devices(&self.devices, &self.device_rules)?;
+        settings::check_cdi_devices(&self.cdi_devices)?;
         if let Some(path) = &self.log_path {
             check_absolute("log_path", path)?;
         }
@@ -162,13 +163,37 @@ impl Mount {
                 "private; only files and directories of the host propagate",
             ));
         }
+        self.check_owners(index)?;
         match &self.source {
             MountSource::Bind { path } => check_absolute(&format!("mounts[{index}].source"), path),
             MountSource::Tmpfs { size_bytes: Some(0) } => {
                 Err(Error::invalid(format!("mounts[{index}].size_bytes"), "0", "a size above 0"))
             }
             MountSource::Tmpfs { .. } => Ok(()),
+            MountSource::Image(ImageMount { sub_path, .. }) => match sub_path {
+                Some(path) => check_sub_path(&format!("mounts[{index}].sub_path"), path),
+                None => Ok(()),
+            },
+            MountSource::Layers(layered) => {
+                let expected = "an image by its name or id; the runtime finds its layers";
+                let field = format!("mounts[{index}].source");
+                Err(Error::invalid(field, format!("layers of {}", layered.image), expected))
+            }
         }
+    }
+
+    fn check_owners(&self, index: usize) -> Result<()> {
+        let Owners::Given(mappings) = &self.owners else { return Ok(()) };
+        let field = format!("mounts[{index}].owners");
+        if !matches!(self.source, MountSource::Bind { .. }) {
+            let expected = "none: only files and directories of the host have other owners";
+            return Err(Error::invalid(field, "mappings of ids", expected));
+        }
+        if mappings.uids.is_empty() || mappings.gids.is_empty() {
+            let expected = "at least one range of users and one of groups";
+            return Err(Error::invalid(field, "mappings without a range", expected));
+        }
+        mappings.check(&field)
     }
 }
 
@@ -185,7 +210,31 @@ impl Security {
                 format!("at most {SECCOMP_PROFILE_LENGTH_MAX} bytes"),
             )),
             Seccomp::Profile { .. } | Seccomp::Default | Seccomp::Unconfined => Ok(()),
+        }?;
+        self.check_modules()
+    }
+
+    /// Names that are written to files of the kernel, each of them one word.
+    fn check_modules(&self) -> Result<()> {
+        let word = |text: &str| {
+            text.len() <= PROFILE_NAME_LENGTH_MAX && !text.contains(|c: char| c.is_whitespace() || c == '\0')
+        };
+        let expected =
+            |what: &str| format!("{what} of at most {PROFILE_NAME_LENGTH_MAX} bytes, without spaces");
+        if let AppArmor::Profile { name } = &self.apparmor
+            && (name.is_empty() || !word(name))
+        {
+            return Err(Error::invalid("apparmor", quoted(name), expected("the name of a profile")));
         }
+        let Some(label) = &self.selinux else { return Ok(()) };
+        let SelinuxLabel { user, role, kind, level } = label;
+        for (field, part) in [("user", user), ("role", role), ("type", kind), ("level", level)] {
+            // A level has colons in it.
+            if !word(part) || (field != "level" && part.contains(':')) {
+                return Err(Error::invalid(format!("selinux.{field}"), quoted(part), expected("a word")));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -252,6 +301,19 @@ fn check_absolute(field: &str, path: &Path) -> Result<()> {
     }
     let shown = quoted(&path.to_string_lossy());
     let expected = format!("an absolute path in UTF-8, without \"..\", shorter than {PATH_LENGTH_MAX} bytes");
+    Err(Error::invalid(field, shown, expected))
+}
+
+/// A path inside an image: links in it are for whoever opens it.
+fn check_sub_path(field: &str, path: &Path) -> Result<()> {
+    let plain = path.components().all(|part| !matches!(part, Component::ParentDir));
+    let text = path.to_str().filter(|text| !text.contains('\0') && text.len() < PATH_LENGTH_MAX);
+    if plain && text.is_some_and(|text| !text.is_empty()) {
+        return Ok(());
+    }
+    let shown = quoted(&path.to_string_lossy());
+    let expected =
+        format!("a path inside the image in UTF-8, without \"..\", shorter than {PATH_LENGTH_MAX} bytes");
     Err(Error::invalid(field, shown, expected))
 }
 

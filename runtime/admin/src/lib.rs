@@ -35,4 +35,4 @@ mod outgoing;
 pub use backend::{Backend, InputStream, ItemSink};
 pub use client::{Client, InputSender, StreamHandle};
 pub use limits::Limits;
-pub use server::{BindError, Server, Socket};
+pub use server::{BindError, Server, Socket, check_peer};

@@ -29,7 +29,7 @@ mod request;
 mod socket;
 mod table;
 
-pub use socket::{BindError, Socket};
+pub use socket::{BindError, Socket, check_peer};
 
 /// A socket that nobody is served on yet.
 #[derive(Debug)]
@@ -125,7 +125,7 @@ async fn admit(
     phase: &watch::Sender<Phase>,
     connections: &mut JoinSet<()>,
 ) {
-    if let Err(error) = socket::check_peer(&stream) {
+    if let Err(error) = socket::check_peer(&stream, "the admin socket") {
         tracing::warn!(%error, "admin connection refused");
         return refuse(stream, error);
     }

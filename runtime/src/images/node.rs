@@ -85,6 +85,14 @@ impl NodeImages {
         found.map(|(image, _)| image).map_err(|error| told(&error))
     }
 
+    pub(super) async fn documents(&self, name: ImageName) -> Result<mainstay_images::Documents> {
+        self.with(move |images| images.documents(name.as_str())).await
+    }
+
+    pub(super) async fn footprint(&self) -> Result<mainstay_images::Usage> {
+        self.with(mainstay_images::Images::footprint).await
+    }
+
     pub(super) async fn remove(&self, name: ImageName) -> Result<Removed> {
         let removed = self.with(move |images| {
             let names = view::names_of(&images.catalog(), name.as_str())?;
@@ -124,7 +132,7 @@ impl NodeImages {
         self.pins.with(|pins| {
             let of_containers = self.directory.containers(None).into_iter();
             let stood_on =
-                of_containers.filter_map(|container| container.record.spec.rootfs.stands_on().cloned());
+                of_containers.flat_map(|it| it.record.spec.stands_on().cloned().collect::<Vec<_>>());
             let wanted: HashSet<ImageId> = pins.keys().cloned().chain(stood_on).collect();
             let stale = |holder: &&String| self.owner.is_stale(holder, &wanted, |path| path.exists());
             holders.iter().filter(stale).try_for_each(|holder| images.release(holder))

@@ -140,17 +140,20 @@ impl Drop for Socket {
     }
 }
 
-/// Only root and the user that the daemon runs as may connect.
-pub(crate) fn check_peer(stream: &tokio::net::UnixStream) -> Result<(), Error> {
+/// Only root and the user that the daemon runs as may connect; `door` is what errors call the socket, as "the admin socket".
+///
+/// # Errors
+/// [`Error::PermissionDenied`].
+pub fn check_peer(stream: &tokio::net::UnixStream, door: &str) -> Result<(), Error> {
     let own = geteuid().as_raw();
     match stream.peer_cred() {
         Ok(peer) if peer.uid() == 0 || peer.uid() == own => Ok(()),
         Ok(peer) => Err(Error::PermissionDenied {
-            what: format!("the admin socket for user {}", peer.uid()),
+            what: format!("{door} for user {}", peer.uid()),
             reason: format!("only root and user {own}, whom the daemon runs as, may use it"),
         }),
         Err(error) => Err(Error::PermissionDenied {
-            what: "the admin socket".to_owned(),
+            what: door.to_owned(),
             reason: format!("the kernel does not say who is connecting: {error}"),
         }),
     }

@@ -6,6 +6,9 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 use mainstay::Config;
 use mainstay::config::CONFIG_PATH_DEFAULT;
+use mainstay::daemon::Endpoint;
+use mainstay_messages::Error;
+use mainstay_messages::error::chain;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::arguments::{Arguments, ConfigCommand};
@@ -13,6 +16,7 @@ use crate::bench::{self, Bench};
 use crate::connection::Context;
 use crate::failure::{Failure, Result, Told};
 use crate::output;
+use crate::systemd::Supervised;
 use crate::view::VersionView;
 
 /// `mainstay daemon`: serves until INT or TERM.
@@ -28,8 +32,19 @@ pub(super) async fn daemon(context: &Context) -> Result<ExitCode> {
             _ = terminate.recv() => {}
         }
     };
-    mainstay::daemon::run(config, shutdown).await?;
+    let endpoints = endpoints(&config)?;
+    mainstay::daemon::run(config, endpoints, shutdown).await?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the daemon serves beside the admin RPC. Sockets are there before the runtime is: clients wait rather than fail.
+fn endpoints(config: &Config) -> Result<Vec<Box<dyn Endpoint>>> {
+    let mut endpoints: Vec<Box<dyn Endpoint>> = vec![Box::new(Supervised)];
+    if let Some(socket) = config.cri.socket_beside(&config.admin_socket) {
+        let bound = mainstay_cri::Server::bind(&socket);
+        endpoints.push(Box::new(bound.map_err(|error| Error::unavailable("CRI socket", chain(&error)))?));
+    }
+    Ok(endpoints)
 }
 
 /// `mainstay bench`
