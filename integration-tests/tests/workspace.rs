@@ -71,7 +71,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("mainstay-cri-streaming", &[]),
     // Over the embedding API, and beside it: who embeds the core compiles no gRPC.
     ("mainstay-cri", &["mainstay", "mainstay-cri-api", "mainstay-cri-streaming", "mainstay-messages"]),
-    ("mainstay-cli", &["mainstay", "mainstay-messages", "mainstay-admin", "mainstay-cri"]),
+    (
+        "mainstay-cli",
+        &["mainstay", "mainstay-messages", "mainstay-admin", "mainstay-cri", "mainstay-nri-plugin"],
+    ),
     (
         "mainstay-integration-tests",
         &[

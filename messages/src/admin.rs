@@ -17,6 +17,7 @@ use crate::image::{Collected, Damage, Image, ImageId, ImageName, PullProgress, P
 use crate::plugin::PluginStatus;
 use crate::process::{Exit, Signal};
 use crate::record::{ContainerSnapshot, ExecSnapshot, SandboxSnapshot};
+use crate::sandbox::SandboxChange;
 use crate::spec::{ContainerSpec, ExecSpec, Resources, SandboxSpec, WindowSize};
 use crate::supervisor::{DiskUsage, Stats};
 use crate::time::Timestamp;
@@ -235,6 +236,13 @@ pub enum Request {
     RestartPlugin {
         /// Its name with its index, as in `10-logger`.
         plugin: String,
+    },
+    /// → [`Response::Done`]
+    UpdateSandbox {
+        /// The pod.
+        sandbox: Reference,
+        /// What changes of it.
+        change: Box<SandboxChange>,
     },
 }
 

@@ -378,6 +378,9 @@ impl Backend for AdminBackend {
             Request::UpdateContainer { container, change } => {
                 runtime.update_container(&self.container(&container)?, *change).await.map(done)
             }
+            Request::UpdateSandbox { sandbox, change } => {
+                runtime.update_sandbox(&self.sandbox(&sandbox)?, *change).await.map(done)
+            }
             Request::Metrics { format } => {
                 let format = match format {
                     MetricsFormat::Prometheus => Format::Prometheus,

@@ -72,13 +72,31 @@ pub(crate) async fn run_pod(launch: &Launch) -> Result<()> {
 
 /// UpdatePodSandbox: what a pod is expected to take changes, and nothing of it is done yet. A plugin may say no.
 pub(crate) async fn update_pod(machine: &Arc<Machine>, change: &UpdatePod) -> Result<()> {
-    let _told = (machine, change);
-    Ok(())
+    let Some(nri) = machine.plugins() else { return Ok(()) };
+    let record = &change.record;
+    let request = adjust::pod_update(record, &facts(machine, record)?, &changed(change));
+    nri.update_pod(&record.id, request).await
 }
 
 /// PostUpdatePodSandbox. Nobody waits for that.
 pub(crate) fn pod_updated(machine: &Arc<Machine>, change: &UpdatePod) {
-    let _told = (machine, change);
+    if machine.plugins().is_none() {
+        return;
+    }
+    let record = changed(change);
+    let Ok(facts) = facts(machine, &record) else { return };
+    let (machine, pod) = (Arc::clone(machine), adjust::pod(&record, &facts));
+    actix::spawn(async move {
+        if let Some(nri) = machine.plugins() {
+            nri.tell_pod(Event::POST_UPDATE_POD_SANDBOX, &record.id, pod).await;
+        }
+    });
+}
+
+/// A pod as it is once it is changed.
+fn changed(UpdatePod { record, limits, plan, .. }: &UpdatePod) -> SandboxRecord {
+    let limits = record.limits().changed_by(limits).in_force();
+    SandboxRecord { limits: Some(limits), plan: Some(plan.clone()), ..record.clone() }
 }
 
 /// StopPodSandbox: its containers have ended, and the pod is still whole.

@@ -53,6 +53,8 @@ pub struct PodView<'a> {
     shim_pid: Option<u32>,
     network: Option<NetworkView<'a>>,
     activity: Option<ActivityView<'a>>,
+    /// Since they were changed; else they are those of the spec.
+    limits: Option<&'a Resources>,
     labels: &'a BTreeMap<String, String>,
 }
 
@@ -287,6 +289,7 @@ impl<'a> From<&'a SandboxSnapshot> for PodView<'a> {
             shim_pid: record.shim.as_ref().map(|shim| shim.process.pid),
             network: NetworkView::of(record),
             activity: activity.as_ref().map(Into::into),
+            limits: record.limits.as_ref(),
             labels: &record.spec.labels,
         }
     }

@@ -15,8 +15,8 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use crate::catalogue::{Book, Kind};
 use crate::labels::{
-    Actor, Deviating, Names, Outcome, PluginHook, PluginMove, PluginOutcome, ProcessKind, ProcessOutcome,
-    word,
+    Actor, Deviating, Names, Outcome, Plugin, PluginHook, PluginMove, PluginOutcome, ProcessKind,
+    ProcessOutcome, word,
 };
 use crate::sagas::Sagas;
 
@@ -48,6 +48,7 @@ pub(crate) struct Facts {
     plugin_calls: Family<PluginOutcome, Counter>,
     plugin_seconds: Timed<PluginHook>,
     plugin_moves: Family<PluginMove, Counter>,
+    evictions: Family<Plugin, Counter>,
     uncounted: Counter,
     actors: Names,
     plugins: Names,
@@ -151,6 +152,13 @@ impl Facts {
                 "Plugins that came to be called (ready), and that are not called any more (gone)",
                 Family::default(),
             ),
+            evictions: book.add(
+                "plugin_evictions",
+                counter,
+                &["plugin"],
+                "Containers that were stopped because a plugin wanted them to end",
+                Family::default(),
+            ),
             uncounted: book.add(
                 "journal_facts_uncounted",
                 counter,
@@ -219,6 +227,9 @@ impl Facts {
             What::HookCalled { hook, calls } => calls.iter().for_each(|call| self.plugin(hook, call)),
             What::PluginReady { plugin } => self.plugin_moved(plugin, "ready"),
             What::PluginGone { plugin, .. } => self.plugin_moved(plugin, "gone"),
+            What::ContainerEvicted { plugin, .. } => {
+                self.evictions.get_or_create(&Plugin { plugin: self.plugins.shown(plugin) }).inc();
+            }
             What::SandboxRemoved | What::ContainerRemoved => self.sagas.gone(&event.subject),
             _ => {}
         }

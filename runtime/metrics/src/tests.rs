@@ -59,6 +59,7 @@ fn everything(metrics: &Metrics) {
     observe(metrics, What::ImagePulled { image, digest, took_ms: 1_200 });
     let (plugin, hook) = ("p\"\n".to_owned(), "RunPodSandbox".to_owned());
     observe(metrics, What::PluginReady { plugin: plugin.clone() });
+    observe(metrics, What::ContainerEvicted { plugin: plugin.clone(), reason: "no room".to_owned() });
     let call = HookCall { plugin, outcome: HookOutcome::Answered, took_us: 1, trouble: None };
     observe(metrics, What::HookCalled { hook, calls: vec![call] });
     let kind = FindingKind { deviation: "leak".to_owned(), thing: "shim".to_owned() };

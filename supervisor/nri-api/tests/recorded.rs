@@ -2,10 +2,10 @@
 //! fields, envelopes and frames are as others have them.
 
 use mainstay_nri_api::mux::{HEADER_BYTES, Header, PLUGIN_CONNECTION, RUNTIME_CONNECTION};
-use mainstay_nri_api::ttrpc::{Request, Response};
+use mainstay_nri_api::ttrpc::{Code, Request, Response};
 use mainstay_nri_api::{
-    ConfigureResponse, CreateContainerResponse, EventMask, IOPrioClass, LinuxSchedulerPolicy, Message,
-    RegisterPluginRequest, SynchronizeResponse, UpdateContainersRequest,
+    ConfigureResponse, CreateContainerResponse, Empty, Event, EventMask, IOPrioClass, LinuxSchedulerPolicy,
+    Message, RegisterPluginRequest, SynchronizeResponse, UpdateContainersRequest,
 };
 
 const REGISTER_PLUGIN: &str = "000000020000005a000000500000000101000a1c6e72692e706b672e6170692e7631616c706861312e52756e74\
@@ -19,6 +19,14 @@ const CREATE_CONTAINER: &str = "00000001000000f0000000e60000002d020012e3010ac401
      0474727565121a0a056f7468657212110a0f120d120b08ffffffffffffffffff01";
 const UPDATE_CONTAINERS: &str = "00000002000000550000004b0000000301000a1c6e72692e706b672e6170692e7631616c706861312e52756e\
      74696d651210557064617465436f6e7461696e6572731a190a170a0b756e736f6c69636974656412080a0612040a020805";
+
+/// The same from a plugin built with the library as it was before 0.10, in a whole life with this project's daemon.
+const OLD_REGISTERS: &str = "000000020000004b000000410000000101000a1c6e72692e706b672e6170692e7631616c706861312e52756e74696d6512\
+     0e5265676973746572506c7567696e1a0b0a0570726f62651202313020e7d38bd012";
+const OLD_CONFIGURED: &str = "000000010000000f00000005000000010200120310ff0f";
+const OLD_KNOWS_NO_CALL: &str =
+    "00000001000000240000001a0000000502000a18080c12146d6574686f642052756e506f6453616e64626f78";
+const OLD_HEARD_A_CHANGE: &str = "000000010000000a00000000000000070200";
 
 /// Bytes of the header of a ttrpc message: length, number of the request, type, flags.
 const TTRPC_HEADER_BYTES: usize = 10;
@@ -104,4 +112,25 @@ fn a_plugin_asks_for_an_update() {
     let request: UpdateContainersRequest = request(UPDATE_CONTAINERS, "UpdateContainers");
     assert_eq!(request.update[0].container_id, "unsolicited");
     assert_eq!(request.update[0].linux.resources.cpu.shares.value, 5);
+}
+
+/// It says no version, asks for the events that there were, does not know the calls that some of them have by now, and hears of
+/// them as changes of state.
+#[test]
+fn a_plugin_from_before_0_10_is_understood() {
+    let registers: RegisterPluginRequest = request(OLD_REGISTERS, "RegisterPlugin");
+    assert_eq!((registers.plugin_name.as_str(), registers.nri_version.as_str()), ("probe", ""));
+    let configured: ConfigureResponse = answer(OLD_CONFIGURED);
+    let events = EventMask::from_wire(configured.events).expect("known events");
+    assert!(events.contains(Event::RUN_POD_SANDBOX) && events.contains(Event::REMOVE_CONTAINER));
+    for young in
+        [Event::UPDATE_POD_SANDBOX, Event::POST_UPDATE_POD_SANDBOX, Event::VALIDATE_CONTAINER_ADJUSTMENT]
+    {
+        assert!(!events.contains(young), "{}", young.name());
+    }
+    let unknown: Response = read(&message(OLD_KNOWS_NO_CALL, PLUGIN_CONNECTION));
+    let status = unknown.status.into_option().expect("an error");
+    assert_eq!(status.code(), Code::UNIMPLEMENTED);
+    assert_eq!(status.message, "method RunPodSandbox");
+    let _heard: Empty = answer(OLD_HEARD_A_CHANGE);
 }

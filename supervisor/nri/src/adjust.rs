@@ -36,7 +36,7 @@ mod resources;
 mod tests;
 
 pub use creation::{Creation, Merged};
-pub use describe::{PodFacts, container, pod};
+pub use describe::{PodFacts, container, pod, pod_update};
 pub use error::AdjustError;
 pub use limits::described_limits;
 pub use other::{Change, ChangeMerged, Changed, Eviction, Failure, OtherUpdate};

@@ -11,7 +11,7 @@ use mainstay_messages::spec::Resources;
 use mainstay_messages::{ContainerId, Error, Result, SandboxId};
 use mainstay_nri_api::{
     Container, CreateContainerRequest, Event, MessageField, PluginInstance, PodSandbox,
-    UpdateContainerRequest,
+    UpdateContainerRequest, UpdatePodSandboxRequest,
 };
 
 use crate::adjust::{Change, Changed, Creation, Merged, described_limits};
@@ -151,6 +151,12 @@ impl Nri {
     ) -> BTreeSet<PluginName> {
         let object = Object::Container(sandbox.clone(), id.clone());
         self.told(event, object, Request::Container(event, pod, container)).await
+    }
+
+    /// UpdatePodSandbox: fails when a plugin says no.
+    pub async fn update_pod(&self, id: &SandboxId, request: UpdatePodSandboxRequest) -> Result<()> {
+        let object = Object::Pod(id.clone());
+        self.tell(Event::UPDATE_POD_SANDBOX, object, Request::UpdatePod(request)).await.map(drop)
     }
 
     /// StartContainer: fails when a plugin says no.

@@ -8,6 +8,7 @@ use mainstay_messages::event::{Bearer, Event};
 use mainstay_messages::image::{Collected, Damage, Image, ImageName, Removed};
 use mainstay_messages::plugin::PluginStatus;
 use mainstay_messages::record::{ContainerSnapshot, SandboxSnapshot};
+use mainstay_messages::sandbox::SandboxChange;
 use mainstay_messages::spec::{Resources, WindowSize};
 use mainstay_messages::supervisor::DiskUsage;
 use mainstay_messages::{
@@ -49,6 +50,12 @@ impl Client {
     pub async fn remove_sandbox(&self, sandbox: Reference) -> Result<()> {
         let request = Request::RemoveSandbox { sandbox };
         answer!(self.call(request).await?, "RemoveSandbox", Response::Done => ())
+    }
+
+    /// Changes the limits of a pod.
+    pub async fn update_sandbox(&self, sandbox: Reference, change: SandboxChange) -> Result<()> {
+        let request = Request::UpdateSandbox { sandbox, change: Box::new(change) };
+        answer!(self.call(request).await?, "UpdateSandbox", Response::Done => ())
     }
 
     /// All pods.

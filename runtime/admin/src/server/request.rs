@@ -62,6 +62,7 @@ pub(crate) fn kind_of_call(request: &Request) -> Kind {
         | Request::PauseContainer { .. }
         | Request::ResumeContainer { .. }
         | Request::UpdateContainer { .. }
+        | Request::UpdateSandbox { .. }
         | Request::RemoveImage { .. }
         | Request::CollectImages
         | Request::RestartPlugin { .. }

@@ -248,6 +248,8 @@ pub enum PodCommand {
     Stop(PodStopArguments),
     /// Remove pods with their containers
     Rm(PodRemoveArguments),
+    /// Change limits of pods while their containers run
+    Update(PodUpdateArguments),
 }
 
 /// Of `pod run`.
@@ -283,6 +285,17 @@ pub struct PodRemoveArguments {
     /// Also those with containers that run: they are stopped first
     #[arg(short, long)]
     pub force: bool,
+    /// The pods
+    #[arg(required = true, value_name = "POD", value_parser = reference)]
+    pub pods: Vec<Reference>,
+}
+
+/// Of `pod update`.
+#[derive(Debug, Args)]
+pub struct PodUpdateArguments {
+    /// The limits of all its containers together that change.
+    #[command(flatten)]
+    pub resources: container::ResourceArguments,
     /// The pods
     #[arg(required = true, value_name = "POD", value_parser = reference)]
     pub pods: Vec<Reference>,

@@ -7,6 +7,7 @@ mod churn;
 mod floor;
 mod lifecycle;
 mod memory;
+mod plugins;
 mod pull;
 mod restart;
 mod series;
@@ -17,7 +18,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use mainstay::ContainerSpec;
+use mainstay::{Config, ContainerSpec};
 
 use crate::arguments::container::NetworkName;
 
@@ -26,6 +27,8 @@ use crate::arguments::container::NetworkName;
 pub enum Bench {
     /// Pods and containers: to running, exit latency, stop, remove; with the floor of the kernel beside it.
     Lifecycle(Lifecycle),
+    /// What plugins cost a pod: without any, and with so many, in turns.
+    Plugins(PluginsOptions),
     /// A daemon with many pods is killed: how soon the next one is ready, and has adopted them.
     Restart(Restart),
     /// Many pods are run and removed: what is there before and after, and what the durable writes cost.
@@ -59,6 +62,29 @@ pub struct Lifecycle {
     #[arg(long, default_value = "/etc/cni/net.d")]
     pub cni_conf_dir: PathBuf,
     /// Where the runtime keeps its files meanwhile.
+    #[arg(long, default_value = "/var/tmp")]
+    pub directory: PathBuf,
+}
+
+/// Options of the benchmark of plugins.
+#[derive(Clone, Debug, Args)]
+pub struct PluginsOptions {
+    /// Pods in each of the rounds (one after the other, in parallel, refused), with each number of plugins.
+    #[arg(long, default_value_t = 50)]
+    pub pods: u32,
+    /// Pods at the same time in the second round.
+    #[arg(long, default_value_t = 4)]
+    pub parallel: u32,
+    /// How many plugins, beside a runtime that listens for none.
+    #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "0,1,5")]
+    pub counts: Vec<u8>,
+    /// The network of the pods. Other than none it is in a network namespace of this process's own.
+    #[arg(long, value_enum, default_value = "none")]
+    pub network: NetworkName,
+    /// Where the list of CNI plugins is.
+    #[arg(long, default_value = "/etc/cni/net.d")]
+    pub cni_conf_dir: PathBuf,
+    /// Where the runtimes keep their files meanwhile.
     #[arg(long, default_value = "/var/tmp")]
     pub directory: PathBuf,
 }
@@ -129,6 +155,15 @@ fn floor_in(options: &Floor) -> std::io::Result<Vec<std::time::Duration>> {
     floor::measure(options.rounds, &overlay, &target)
 }
 
+/// The network of one of several runtimes beside each other: bridge, rules and addresses are its own.
+fn own_network(config: &mut Config, network: &NetworkName, index: u8) -> Result<(), Box<dyn Error>> {
+    config.network.default = network.kind();
+    config.network.bridge = format!("msbench{index}");
+    config.network.table = format!("msbench{index}");
+    config.network.ipv4 = Some(format!("10.{}.0.0/16", 100 + index).parse()?);
+    Ok(())
+}
+
 /// What runs in the containers of a benchmark: it sleeps until it is killed.
 fn sleeper() -> Result<ContainerSpec, Box<dyn Error>> {
     Ok(ContainerSpec::new("main".parse()?, ["sleep", "1000000"]))
@@ -136,5 +171,6 @@ fn sleeper() -> Result<ContainerSpec, Box<dyn Error>> {
 
 pub use churn::run as run_churn;
 pub use lifecycle::run as run_lifecycle;
+pub use plugins::run as run_plugins;
 pub use pull::{Pull, RegistryOptions, run as run_pull, run_registry};
 pub use restart::run as run_restart;

@@ -55,6 +55,11 @@ pub(super) async fn bench(context: &Context, command: &Bench) -> Result<ExitCode
             bench::run_lifecycle(options, context.format()).await.map_err(Failure::Bench)?;
             Ok(ExitCode::SUCCESS)
         }
+        Bench::Plugins(options) => {
+            Failure::unless_root("bench plugins", "it makes pods")?;
+            bench::run_plugins(options, context.format()).await.map_err(Failure::Bench)?;
+            Ok(ExitCode::SUCCESS)
+        }
         Bench::Restart(options) => {
             Failure::unless_root("bench restart", "it makes pods and containers")?;
             bench::run_restart(options, context.format()).await.map_err(Failure::Bench)?;

@@ -6,6 +6,7 @@ use mainstay_admin::Client;
 use mainstay_messages::Error;
 use mainstay_messages::admin::{Object, Reference};
 use mainstay_messages::error::Kind;
+use mainstay_messages::sandbox::SandboxChange;
 use serde_json::json;
 
 use super::lifecycle::{Force, each, remove_pod};
@@ -28,6 +29,15 @@ pub(super) async fn run(context: &Context, command: PodCommand) -> Result<ExitCo
             let client = context.daemon().await?;
             let force = if arguments.force { Force::Yes } else { Force::No };
             each(context, arguments.pods, |pod| remove(&client, pod, force)).await
+        }
+        PodCommand::Update(arguments) => {
+            let change =
+                SandboxChange { limits: arguments.resources.resources(), ..SandboxChange::default() };
+            if change == SandboxChange::default() {
+                return Err(Failure::NothingToChange);
+            }
+            let client = context.daemon().await?;
+            each(context, arguments.pods, |pod| client.update_sandbox(pod, change.clone())).await
         }
     }
 }

@@ -11,7 +11,8 @@ use mainstay_messages::network::PodNetwork;
 use mainstay_messages::process::OomVerdict;
 use mainstay_messages::record::{ContainerPhase, ContainerRecord, Paused, SandboxRecord};
 use mainstay_messages::spec::{
-    Access, ImageMount, LayeredMount, Mount, MountSource, Propagation, Rootfs, Seccomp, Submounts,
+    Access, ImageMount, LayeredMount, Mount, MountSource, PodPlan, Propagation, Resources, Rootfs, Seccomp,
+    Submounts,
 };
 use mainstay_nri_api as api;
 use mainstay_nri_api::{ContainerState, MessageField, OptionalFileMode, OptionalInt, OptionalUInt32};
@@ -67,9 +68,12 @@ pub fn pod(record: &SandboxRecord, facts: &PodFacts) -> api::PodSandbox {
         path: path.clone(),
         ..Default::default()
     });
-    let limits = described_limits(&record.spec.resources);
+    let limits = described_limits(record.limits());
+    let PodPlan { overhead, containers } = record.plan();
     let linux = api::LinuxPodSandbox {
-        pod_resources: MessageField::some(limits.clone()),
+        pod_overhead: MessageField::from_option(described_plan(overhead)),
+        // Without a plan it takes as much as it may.
+        pod_resources: MessageField::some(described_plan(containers).unwrap_or_else(|| limits.clone())),
         cgroup_parent: match &record.spec.cgroup_parent {
             Some(parent) => parent.to_string(),
             None => facts.cgroup.clone(),
@@ -92,6 +96,27 @@ pub fn pod(record: &SandboxRecord, facts: &PodFacts) -> api::PodSandbox {
         linux: MessageField::some(linux),
         pid: record.shim.as_ref().map_or(0, |shim| shim.process.pid),
         ips: facts.ips.clone(),
+        ..Default::default()
+    }
+}
+
+/// What a pod is expected to take; none where nobody says.
+fn described_plan(expected: &Resources) -> Option<api::LinuxResources> {
+    (*expected != Resources::default()).then(|| described_limits(expected))
+}
+
+/// Another plan for a pod, or other limits. The pod is as it is so far.
+pub fn pod_update(
+    record: &SandboxRecord,
+    facts: &PodFacts,
+    next: &SandboxRecord,
+) -> api::UpdatePodSandboxRequest {
+    let PodPlan { overhead, containers } = next.plan();
+    let limits = || described_limits(next.limits());
+    api::UpdatePodSandboxRequest {
+        pod: MessageField::some(pod(record, facts)),
+        overhead_linux_resources: MessageField::from_option(described_plan(overhead)),
+        linux_resources: MessageField::some(described_plan(containers).unwrap_or_else(limits)),
         ..Default::default()
     }
 }

@@ -42,6 +42,7 @@ pub(super) enum Move {
     Stop {
         grace_ms: Option<u64>,
     },
+    Evict,
     Kill,
     Remove {
         force: bool,
@@ -90,6 +91,7 @@ pub(super) fn move_strategy() -> impl Strategy<Value = Move> {
         2 => Just(Move::Start),
         2 => prop_oneof![Just(None), Just(Some(0)), Just(Some(50)), Just(Some(5_000))]
             .prop_map(|grace_ms| Move::Stop { grace_ms }),
+        1 => Just(Move::Evict),
         1 => Just(Move::Kill),
         1 => any::<bool>().prop_map(|force| Move::Remove { force }),
         2 => Just(Move::Exec),
@@ -279,6 +281,11 @@ impl Model {
             Move::Stop { grace_ms } => {
                 let call = self.call();
                 self.feed(Input::Stop { call, signal: None, grace_ms });
+            }
+            Move::Evict => {
+                let call = self.call();
+                let (plugin, reason) = ("10-a".to_owned(), "no room".to_owned());
+                self.feed(Input::Evict { call, plugin, reason });
             }
             Move::Kill => {
                 let call = self.call();

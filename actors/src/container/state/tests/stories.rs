@@ -206,3 +206,36 @@ fn after_a_lost_answer_limits_are_put_back() {
     assert_eq!(model.rig.machine.activity(), None);
     assert_eq!(model.rig.machine.record().limits(), &recorded);
 }
+
+/// A plugin that has a container stopped was seen by nobody. Whoever wanted it first is remembered, whatever was asked for before
+/// and after, and what has ended, or is going, is left alone.
+#[test]
+fn an_eviction_is_a_stop_that_is_remembered() {
+    let evictions = |model: &Model| {
+        let told = model.rig.facts.iter().filter(|fact| matches!(fact.what, What::ContainerEvicted { .. }));
+        told.count()
+    };
+    let evict = |model: &mut Model, plugin: &str| {
+        let call = model.call();
+        model.feed(Input::Evict { call, plugin: plugin.to_owned(), reason: "no room".to_owned() });
+        call
+    };
+    let mut model = running();
+    model.play(Move::Stop { grace_ms: Some(60_000) });
+    let first = evict(&mut model, "10-a");
+    evict(&mut model, "20-b");
+    let record = model.rig.machine.record().clone();
+    assert_eq!((record.phase, evictions(&model)), (ContainerPhase::Stopping, 1));
+    assert_eq!(record.evicted.expect("remembered").plugin, "10-a");
+    assert!(model.open_calls.contains(&first), "it waits for the end");
+    let call = model.call();
+    model.feed(Input::Exit { call, exec: None, exit: exit(9, 70) });
+    assert!(!model.open_calls.contains(&first), "it is answered");
+    evict(&mut model, "30-c");
+    assert_eq!(evictions(&model), 1);
+    // One of which there is no record yet is stopped as well, and the record comes with what is made of it.
+    let mut proposed = Model::proposed();
+    proposed.play(Move::Create);
+    evict(&mut proposed, "10-a");
+    assert_eq!(evictions(&proposed), 0);
+}
