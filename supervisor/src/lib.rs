@@ -53,6 +53,7 @@ pub mod identity;
 mod inventory;
 mod launch;
 mod link;
+pub mod lsm;
 mod machine;
 mod movement;
 pub mod netns;
