@@ -6,6 +6,7 @@ mod limits;
 mod made;
 mod node;
 mod rig;
+mod systemd;
 mod updates;
 mod usage;
 

@@ -16,25 +16,22 @@ use futures::StreamExt;
 use mainstay::{ContainerSnapshot, IfRunning, StopOptions};
 
 use mainstay_cri_api::{
-    ContainerFilter, ContainerStatusRequest, ContainerStatusResponse,
-    ListContainersRequest, ListContainersResponse, RemoveContainerRequest, RemoveContainerResponse,
-    ReopenContainerLogRequest, ReopenContainerLogResponse, StartContainerRequest, StartContainerResponse,
-    StopContainerRequest, StopContainerResponse, StreamContainersRequest, StreamContainersResponse,
+    ContainerFilter, ContainerStatusRequest, ContainerStatusResponse, ListContainersRequest,
+    ListContainersResponse, RemoveContainerRequest, RemoveContainerResponse, ReopenContainerLogRequest,
+    ReopenContainerLogResponse, StartContainerRequest, StartContainerResponse, StopContainerRequest,
+    StopContainerResponse, StreamContainersRequest, StreamContainersResponse,
 };
 
 use crate::failure::Result;
-use crate::node::Node;
 use crate::filter::{self, present};
+use crate::node::Node;
 use crate::service::Answers;
 use crate::times;
 
 pub(crate) use create::create;
 
 /// `StartContainer`
-pub(crate) async fn start(
-    node: Arc<Node>,
-    request: StartContainerRequest,
-) -> Result<StartContainerResponse> {
+pub(crate) async fn start(node: Arc<Node>, request: StartContainerRequest) -> Result<StartContainerResponse> {
     let container = filter::container(&node.runtime, &request.container_id)?;
     node.runtime.start_container(&container.record.id).await?;
     Ok(StartContainerResponse {})

@@ -16,9 +16,7 @@ pub(crate) const STREAM_ITEMS_MAX: usize = 64;
 /// for one that has failed and ask for another, instead of asking again and joining it.
 pub(crate) fn pods(runtime: &Runtime) -> Vec<Arc<SandboxSnapshot>> {
     let mut pods = runtime.sandboxes();
-    pods.retain(|pod| {
-        pod.record.spec.identity.is_some() && pod.record.phase != SandboxPhase::Starting
-    });
+    pods.retain(|pod| pod.record.spec.identity.is_some() && pod.record.phase != SandboxPhase::Starting);
     pods
 }
 
@@ -97,7 +95,8 @@ mod tests {
 
     #[test]
     fn a_selector_wants_all_of_its_labels() {
-        let labels: BTreeMap<_, _> = [("a", "1"), ("b", "2")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        let labels: BTreeMap<_, _> =
+            [("a", "1"), ("b", "2")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
         let selector = |pairs: &[(&str, &str)]| -> HashMap<String, String> {
             pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
         };

@@ -14,21 +14,24 @@ use futures::StreamExt;
 use mainstay::SandboxSnapshot;
 
 use mainstay_cri_api::{
-    ListPodSandboxRequest, ListPodSandboxResponse, PodSandboxFilter, PodSandboxStatusRequest, PodSandboxStatusResponse,
-    RemovePodSandboxRequest, RemovePodSandboxResponse, RunPodSandboxRequest, RunPodSandboxResponse,
-    StopPodSandboxRequest, StopPodSandboxResponse, StreamPodSandboxesRequest, StreamPodSandboxesResponse,
+    ListPodSandboxRequest, ListPodSandboxResponse, PodSandboxFilter, PodSandboxStatusRequest,
+    PodSandboxStatusResponse, RemovePodSandboxRequest, RemovePodSandboxResponse, RunPodSandboxRequest,
+    RunPodSandboxResponse, StopPodSandboxRequest, StopPodSandboxResponse, StreamPodSandboxesRequest,
+    StreamPodSandboxesResponse,
 };
 
 use crate::failure::{Failure, Result};
-use crate::node::Node;
 use crate::filter::{self, present};
+use crate::node::Node;
 use crate::service::Answers;
 use crate::{containers, times};
 
 /// `RunPodSandbox`. The same request again joins the first, or is answered with its pod.
 pub(crate) async fn run(node: Arc<Node>, request: RunPodSandboxRequest) -> Result<RunPodSandboxResponse> {
     let RunPodSandboxRequest { config, runtime_handler } = request;
-    let Some(config) = config else { return Err(Failure::invalid("config", "nothing", "what the pod is to be")) };
+    let Some(config) = config else {
+        return Err(Failure::invalid("config", "nothing", "what the pod is to be"));
+    };
     if node.settings().handler(&runtime_handler).is_none() {
         let expected = "a handler that the section [cri.handlers] of the configuration has, or none";
         return Err(Failure::invalid("runtime_handler", format!("{runtime_handler:?}"), expected));

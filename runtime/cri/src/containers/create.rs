@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use mainstay::{
-    ContainerId, ContainerIdentity, ContainerPhase, ContainerSnapshot, ContainerSpec, Error, IfRunning, Image, ImageName,
-    Name, SandboxId, SandboxSnapshot,
+    ContainerId, ContainerIdentity, ContainerPhase, ContainerSnapshot, ContainerSpec, Error, IfRunning,
+    Image, ImageName, Name, SandboxId, SandboxSnapshot,
 };
 use mainstay_cri_api::{ContainerConfig, CreateContainerRequest, CreateContainerResponse, ImageSpec};
 
@@ -60,7 +60,11 @@ fn identity(config: &ContainerConfig) -> Result<ContainerIdentity> {
 async fn image(node: &Node, config: &ContainerConfig) -> Result<Image> {
     let asked = config.image.as_ref().map(|image| image.image.as_str()).unwrap_or_default();
     if asked.is_empty() {
-        return Err(Failure::invalid("config.image.image", "\"\"", "the name or id of an image that is here"));
+        return Err(Failure::invalid(
+            "config.image.image",
+            "\"\"",
+            "the name or id of an image that is here",
+        ));
     }
     let name: ImageName = asked.parse()?;
     Ok(node.runtime.image(&name).await?)
@@ -114,9 +118,11 @@ async fn remove_failed(node: &Node, pod: &SandboxId, name: &Name) {
 fn told(error: Error, identity: &ContainerIdentity) -> Error {
     let ContainerIdentity { name, attempt } = identity;
     match error {
-        Error::NameTaken { kind, holder, .. } => {
-            Error::NameTaken { kind, name: format!("{name}, attempt {attempt}, with another configuration"), holder }
-        }
+        Error::NameTaken { kind, holder, .. } => Error::NameTaken {
+            kind,
+            name: format!("{name}, attempt {attempt}, with another configuration"),
+            holder,
+        },
         error => error,
     }
 }

@@ -80,7 +80,10 @@ impl Telling {
         let is_ready = |phase| phase == SandboxPhase::Ready;
         match what {
             What::SandboxReady => {
-                self.settled(|node| node.runtime.sandbox(id).map_or(true, |pod| pod.record.phase != SandboxPhase::Starting)).await;
+                self.settled(|node| {
+                    node.runtime.sandbox(id).map_or(true, |pod| pod.record.phase != SandboxPhase::Starting)
+                })
+                .await;
                 match self.is_ours(id) {
                     true => &[ContainerCreatedEvent, ContainerStartedEvent],
                     false => &[],

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use mainstay::{IdMapping, IpcMode, Network, PidMode, SandboxPhase, SandboxRecord, SandboxSnapshot, UserNamespace};
+use mainstay::{
+    IdMapping, IpcMode, Network, PidMode, SandboxPhase, SandboxRecord, SandboxSnapshot, UserNamespace,
+};
 use mainstay_cri_api as api;
 use mainstay_cri_api::{NamespaceMode, NamespaceOption, PodSandboxMetadata, PodSandboxState};
 use serde_json::json;
@@ -24,7 +26,8 @@ pub(crate) fn listed(record: &SandboxRecord) -> api::PodSandbox {
 
 /// What there is to say of a pod.
 pub(crate) fn status(record: &SandboxRecord) -> api::PodSandboxStatus {
-    let api::PodSandbox { id, metadata, state, created_at, labels, annotations, runtime_handler } = listed(record);
+    let api::PodSandbox { id, metadata, state, created_at, labels, annotations, runtime_handler } =
+        listed(record);
     let namespaces = Some(api::Namespace { options: Some(namespaces(record)) });
     api::PodSandboxStatus {
         id,
@@ -90,7 +93,8 @@ fn network(record: &SandboxRecord) -> api::PodSandboxNetworkStatus {
 
 fn namespaces(record: &SandboxRecord) -> NamespaceOption {
     let spec = &record.spec;
-    let mut options = NamespaceOption { userns_options: user_namespace(&spec.user_namespace), ..Default::default() };
+    let mut options =
+        NamespaceOption { userns_options: user_namespace(&spec.user_namespace), ..Default::default() };
     options.set_network(match spec.network {
         Network::Host => NamespaceMode::Node,
         Network::Default | Network::None | Network::Builtin | Network::Cni => NamespaceMode::Pod,
@@ -110,7 +114,9 @@ fn namespaces(record: &SandboxRecord) -> NamespaceOption {
 fn user_namespace(given: &UserNamespace) -> Option<api::UserNamespace> {
     match given {
         UserNamespace::Host => None,
-        UserNamespace::Auto => Some(api::UserNamespace { mode: NamespaceMode::Pod.into(), ..Default::default() }),
+        UserNamespace::Auto => {
+            Some(api::UserNamespace { mode: NamespaceMode::Pod.into(), ..Default::default() })
+        }
         UserNamespace::Mapped(mappings) => Some(api::UserNamespace {
             mode: NamespaceMode::Pod.into(),
             uids: ids(&mappings.uids),
@@ -152,14 +158,19 @@ mod tests {
         let mut options = NamespaceOption::default();
         options.set_network(NamespaceMode::Node);
         options.set_pid(NamespaceMode::Container);
-        let security =
-            api::LinuxSandboxSecurityContext { namespace_options: Some(options.clone()), ..Default::default() };
+        let security = api::LinuxSandboxSecurityContext {
+            namespace_options: Some(options.clone()),
+            ..Default::default()
+        };
         let labels: HashMap<_, _> = [("a".to_owned(), "ü".to_owned())].into();
         let config = api::PodSandboxConfig {
             metadata: Some(metadata.clone()),
             labels: labels.clone(),
             annotations: [("k8s.io/x".to_owned(), "\n".to_owned())].into(),
-            linux: Some(api::LinuxPodSandboxConfig { security_context: Some(security), ..Default::default() }),
+            linux: Some(api::LinuxPodSandboxConfig {
+                security_context: Some(security),
+                ..Default::default()
+            }),
             ..Default::default()
         };
         let id: SandboxId = "id".parse().expect("an id");

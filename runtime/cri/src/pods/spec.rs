@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use mainstay::{
-    IdMapping, IdMappings, IpcMode, NameLookup, Network, PidMode, PodIdentity, PortMapping, Protocol, SandboxSpec,
-    UserNamespace,
+    IdMapping, IdMappings, IpcMode, NameLookup, Network, PidMode, PodIdentity, PortMapping, Protocol,
+    SandboxSpec, UserNamespace,
 };
 use mainstay_cri_api as api;
 use mainstay_cri_api::{LinuxPodSandboxConfig, NamespaceMode, NamespaceOption, PodSandboxConfig};
@@ -47,7 +47,11 @@ pub(crate) fn spec(config: &PodSandboxConfig, handler: &str) -> Result<SandboxSp
 
 fn identity(config: &PodSandboxConfig) -> Result<PodIdentity> {
     let Some(api::PodSandboxMetadata { name, uid, namespace, attempt }) = config.metadata.clone() else {
-        return Err(Failure::invalid("config.metadata", "nothing", "the pod's name, namespace, uid and attempt"));
+        return Err(Failure::invalid(
+            "config.metadata",
+            "nothing",
+            "the pod's name, namespace, uid and attempt",
+        ));
     };
     if name.is_empty() {
         return Err(Failure::invalid("config.metadata.name", "\"\"", "the pod's name"));
@@ -61,7 +65,8 @@ fn hostname(config: &PodSandboxConfig, identity: &PodIdentity) -> String {
         return config.hostname.clone();
     }
     let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
-    let name: String = identity.name.chars().filter(plain).take(mainstay_messages::spec::HOSTNAME_LENGTH_MAX).collect();
+    let name: String =
+        identity.name.chars().filter(plain).take(mainstay_messages::spec::HOSTNAME_LENGTH_MAX).collect();
     if name.is_empty() { "pod".to_owned() } else { name }
 }
 
@@ -119,7 +124,8 @@ fn names(dns: Option<&api::DnsConfig>) -> Result<NameLookup> {
     let Some(dns) = dns else { return Ok(NameLookup::default()) };
     let server = |(index, text): (usize, &String)| {
         let field = format!("config.dns_config.servers[{index}]");
-        text.parse::<IpAddr>().map_err(|_| Failure::invalid(field, format!("{text:?}"), "the address of a name server"))
+        text.parse::<IpAddr>()
+            .map_err(|_| Failure::invalid(field, format!("{text:?}"), "the address of a name server"))
     };
     Ok(NameLookup {
         servers: dns.servers.iter().enumerate().map(server).collect::<Result<_>>()?,
@@ -145,7 +151,8 @@ fn port(index: usize, mapping: &api::PortMapping) -> Result<PortMapping> {
     };
     let address = |text: &str| {
         let field = format!("config.port_mappings[{index}].host_ip");
-        text.parse::<IpAddr>().map_err(|_| Failure::invalid(field, format!("{text:?}"), "an address of the host"))
+        text.parse::<IpAddr>()
+            .map_err(|_| Failure::invalid(field, format!("{text:?}"), "an address of the host"))
     };
     let host_ip = match mapping.host_ip.as_str() {
         "" => None,

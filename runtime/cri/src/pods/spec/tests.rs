@@ -87,9 +87,11 @@ fn what_the_runtime_has_no_word_for_is_noted() {
         cgroup_parent: "kubepods-pod1.slice".to_owned(),
         ..LinuxPodSandboxConfig::default()
     };
-    let asked = PodSandboxConfig { linux: Some(linux), log_directory: "/var/log/pods/1".to_owned(), ..config() };
+    let asked =
+        PodSandboxConfig { linux: Some(linux), log_directory: "/var/log/pods/1".to_owned(), ..config() };
     let spec = spec(&asked, "other").expect("good");
-    let expected = [(notes::HANDLER, "other"), (notes::LOG_DIRECTORY, "/var/log/pods/1"), (notes::PRIVILEGED, "yes")];
+    let expected =
+        [(notes::HANDLER, "other"), (notes::LOG_DIRECTORY, "/var/log/pods/1"), (notes::PRIVILEGED, "yes")];
     let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
     assert_eq!(spec.notes, BTreeMap::from(expected));
     let parent = spec.cgroup_parent.expect("given").to_string();
