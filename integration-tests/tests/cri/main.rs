@@ -1,10 +1,14 @@
 //! The Container Runtime Interface on real processes: a daemon, and a client of the same messages as kubelet's.
 
+mod events;
 mod images;
 mod limits;
+mod made;
 mod node;
 mod rig;
 mod systemd;
+mod updates;
+mod usage;
 
 use tonic::Code;
 
