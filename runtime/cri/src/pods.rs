@@ -17,7 +17,7 @@ use mainstay_cri_api::{
     ListPodSandboxRequest, ListPodSandboxResponse, PodSandboxFilter, PodSandboxStatusRequest,
     PodSandboxStatusResponse, RemovePodSandboxRequest, RemovePodSandboxResponse, RunPodSandboxRequest,
     RunPodSandboxResponse, StopPodSandboxRequest, StopPodSandboxResponse, StreamPodSandboxesRequest,
-    StreamPodSandboxesResponse, UpdatePodSandboxResourcesRequest, UpdatePodSandboxResourcesResponse,
+    StreamPodSandboxesResponse,
 };
 
 use crate::failure::{Failure, Result};
@@ -112,12 +112,4 @@ fn selected(node: &Node, filter: &PodSandboxFilter) -> Vec<Arc<SandboxSnapshot>>
             && filter::selects(&filter.label_selector, &record.spec.labels)
     });
     pods
-}
-
-/// `UpdatePodSandboxResources`
-pub(crate) async fn update_resources(
-    _node: Arc<Node>,
-    _request: UpdatePodSandboxResourcesRequest,
-) -> Result<UpdatePodSandboxResourcesResponse> {
-    Err(Failure::unimplemented("UpdatePodSandboxResources", "not yet"))
 }

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mainstay_messages::spec::{
-    Access, BlockDeviceLimit, BlockIo, CpuTime, IdMapping, IdMappings, ImageRoot, Mount, MountSource,
-    NameLookup, Network, PidMode, Privilege, ProcessSpec, Resources, Rootfs, Seccomp, Security, Stdin,
-    SupplementaryGroups, Terminal, UserNamespace, WindowSize,
+    Access, BlockDeviceLimit, BlockIo, CpuTime, IdMapping, IdMappings, ImageRoot, IpcMode, Mount,
+    MountSource, NameLookup, Network, PidMode, Privilege, ProcessSpec, Resources, Rootfs, Seccomp, Security,
+    Stdin, SupplementaryGroups, Terminal, UserNamespace, WindowSize,
 };
 use mainstay_messages::{ContainerSpec, ExecSpec, Name, SandboxSpec};
 
 use super::container::{
-    CreateArguments, ExecArguments, FileArguments, GroupsName, PidName, ProcessArguments, ResourceArguments,
-    SandboxArguments, SecurityArguments, SecurityOption,
+    CreateArguments, ExecArguments, FileArguments, GroupsName, IpcName, PidName, ProcessArguments,
+    ResourceArguments, SandboxArguments, SecurityArguments, SecurityOption,
 };
 
 /// What specs need from the machine.
@@ -96,6 +96,11 @@ impl SandboxArguments {
                 Some(PidName::Pod) => PidMode::Pod,
                 Some(PidName::Host) => PidMode::Host,
             },
+            ipc: match self.ipc {
+                None | Some(IpcName::Pod) => IpcMode::Pod,
+                Some(IpcName::Host) => IpcMode::Host,
+            },
+            cgroup_parent: self.cgroup_parent.clone(),
             sysctls: self.sysctls.iter().cloned().collect(),
             names: NameLookup {
                 servers: self.dns.clone(),

@@ -3,8 +3,8 @@
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 use mainstay_messages::spec::{
-    Access, BlockDeviceLimit, CpuTime, Device, HostEntry, HugepageLimit, IdMapping, IdMappings, Mount,
-    NameLookup, Network, NewPrivileges, Owners, PidMode, Privilege, Rootfs, Seccomp, Stdin,
+    Access, BlockDeviceLimit, CpuTime, Device, HostEntry, HugepageLimit, IdMapping, IdMappings, IpcMode,
+    Mount, NameLookup, Network, NewPrivileges, Owners, PidMode, Privilege, Rootfs, Seccomp, Stdin,
     SupplementaryGroups, Terminal, UserNamespace, WindowSize,
 };
 use mainstay_messages::{ContainerSpec, ExecSpec, SandboxSpec};
@@ -146,6 +146,14 @@ fn run_makes_a_pod_of_its_own(
 ) {
     let hostname = hostname.map(Into::into);
     assert_eq!(run_specs(line).1, SandboxSpec { network, pid, hostname, ..SandboxSpec::new(name()) });
+}
+
+#[test]
+fn run_says_what_of_the_pod_is_somebody_elses() {
+    let spec = run_specs("--ipc host --cgroup-parent jobs-1.slice cmd").1;
+    assert_eq!(spec.ipc, IpcMode::Host);
+    let parent = spec.cgroup_parent.expect("given").to_string();
+    assert_eq!(parent, "/jobs.slice/jobs-1.slice");
 }
 
 #[rstest]
