@@ -107,7 +107,8 @@ pub(crate) fn negotiate(wanted: Wanted, method: &Method, headers: &HeaderMap) ->
 }
 
 fn no_upgrade() -> Refusal {
-    let sentence = "this is no upgrade to a stream; send Connection: Upgrade with Upgrade: SPDY/3.1 or websocket";
+    let sentence =
+        "this is no upgrade to a stream; send Connection: Upgrade with Upgrade: SPDY/3.1 or websocket";
     let mut refusal = Refusal::new(StatusCode::BAD_REQUEST, sentence);
     refusal.headers.insert(UPGRADE, HeaderValue::from_static("SPDY/3.1, websocket"));
     refusal
@@ -146,7 +147,8 @@ fn websocket(wanted: Wanted, method: &Method, headers: &HeaderMap) -> Result<Upg
         return Err(bad("a WebSocket is opened with GET"));
     }
     if !list(headers, &SEC_WEBSOCKET_VERSION).any(|version| version == WEBSOCKET_VERSION) {
-        let sentence = "header Sec-WebSocket-Version is not 13, which is the only version that is spoken here";
+        let sentence =
+            "header Sec-WebSocket-Version is not 13, which is the only version that is spoken here";
         let mut refusal = Refusal::new(StatusCode::UPGRADE_REQUIRED, sentence);
         refusal.headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static(WEBSOCKET_VERSION));
         return Err(refusal);

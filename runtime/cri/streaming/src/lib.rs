@@ -40,12 +40,18 @@ mod session;
 pub mod settings;
 pub mod spdy;
 mod status;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod tls;
 mod tokens;
 mod websocket;
 
+pub use port_forward::websocket::PORTS_MAX;
 pub use server::{BindError, Server};
 pub use session::FIRST_SIZE_MS;
 pub use settings::{SettingsError, StreamingSettings, TlsSettings};
 pub use tls::TlsError;
 pub use tokens::IssueError;
+
+#[cfg(test)]
+mod tests;

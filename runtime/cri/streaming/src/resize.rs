@@ -71,6 +71,9 @@ impl SizeReader {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -81,6 +84,19 @@ mod tests {
         let mut pieces = SizeReader::default();
         let found: Vec<_> = text.iter().filter_map(|byte| pieces.read(&[*byte])).collect();
         assert_eq!(found, [TerminalSize { rows: 40, columns: 120 }, TerminalSize { rows: 24, columns: 80 }]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+        #[test]
+        fn no_bytes_do_harm(pieces in vec(vec(prop_oneof!["[{}\\[\\]\":,WidtheHg0-9 ]".prop_map(|c| c.as_bytes()[0]), any::<u8>()], 0..1_500), 0..4)) {
+            let mut reader = SizeReader::default();
+            for piece in pieces {
+                let _ = reader.read(&piece);
+                prop_assert!(reader.pending.len() <= RESIZE_BYTES_MAX);
+            }
+        }
     }
 
     #[test]

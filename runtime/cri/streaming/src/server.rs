@@ -292,7 +292,8 @@ where
 fn agree(mut request: Request<Incoming>, shared: &Shared) -> Result<(Agreed, hyper::HeaderMap), Refusal> {
     let (kind, token) = target(request.uri().path())?;
     if ![Method::GET, Method::POST].contains(request.method()) {
-        let sentence = format!("{} is not done here; a stream is asked for with GET or POST", request.method());
+        let sentence =
+            format!("{} is not done here; a stream is asked for with GET or POST", request.method());
         return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, sentence));
     }
     let token = token.to_owned();
@@ -318,11 +319,15 @@ fn target(path: &str) -> Result<(&'static str, &str), Refusal> {
             return Ok((kind, token));
         }
     }
-    Err(Refusal::new(StatusCode::NOT_FOUND, "there are /exec, /attach and /portforward here, each with a token"))
+    Err(Refusal::new(
+        StatusCode::NOT_FOUND,
+        "there are /exec, /attach and /portforward here, each with a token",
+    ))
 }
 
 fn no_stream() -> Refusal {
-    let sentence = "no stream waits for this token: it was used already, has expired, or never was; ask for a new URL";
+    let sentence =
+        "no stream waits for this token: it was used already, has expired, or never was; ask for a new URL";
     Refusal::new(StatusCode::NOT_FOUND, sentence)
 }
 

@@ -53,7 +53,9 @@ pub struct TlsSettings {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
     /// Everybody could listen in.
-    #[error("address {address} is reachable from elsewhere, and there is no TLS; take a loopback address such as {ADDRESS_DEFAULT}, or set tls.certificate and tls.key")]
+    #[error(
+        "address {address} is reachable from elsewhere, and there is no TLS; take a loopback address such as {ADDRESS_DEFAULT}, or set tls.certificate and tls.key"
+    )]
     Exposed {
         /// The address.
         address: SocketAddr,

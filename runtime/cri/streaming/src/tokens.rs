@@ -22,7 +22,9 @@ const TOKEN_BYTES: usize = 32;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IssueError {
     /// Too many that nobody has come for.
-    #[error("{limit} streams are waiting for their clients, which is the limit; each waits at most {lifetime_ms} ms")]
+    #[error(
+        "{limit} streams are waiting for their clients, which is the limit; each waits at most {lifetime_ms} ms"
+    )]
     TooMany {
         /// The limit.
         limit: usize,

@@ -27,7 +27,8 @@ fn over_websocket(wanted: Wanted, protocols: &[&'static str]) -> Result<Upgrade,
 
 #[test]
 fn the_first_version_of_the_client_that_is_spoken_is_taken() {
-    let upgrade = over_spdy(Wanted::Process, &["v9.channel.k8s.io", "v3.channel.k8s.io", "v4.channel.k8s.io"]);
+    let upgrade =
+        over_spdy(Wanted::Process, &["v9.channel.k8s.io", "v3.channel.k8s.io", "v4.channel.k8s.io"]);
     let upgrade = upgrade.expect("negotiated");
     assert_eq!(upgrade.transport, Transport::Spdy(Version::V3));
     assert_eq!(upgrade.headers[&STREAM_PROTOCOL_VERSION], "v3.channel.k8s.io");

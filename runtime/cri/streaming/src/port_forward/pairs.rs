@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 use crate::spdy::frame::StreamId;
 use crate::spdy::headers::Headers;
 
+/// The most streams of one client that wait for the other one of their pair.
+pub const WAITING_MAX: usize = 512;
+
 /// What a stream of a pair is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -53,13 +56,16 @@ pub(crate) enum Arrived<S> {
     Pair { port: u16, data: S, error: S },
     /// It is refused: its request has such a stream already.
     Twice(S),
+    /// It is refused: too many wait, which their client may have given up long ago.
+    TooMany(S),
 }
 
 impl Announced {
     /// Reads the headers of a stream.
     pub(crate) fn read(id: StreamId, headers: &Headers) -> Result<Self, Unclear> {
         let port = headers.get("port").unwrap_or_default();
-        let port = port.parse().ok().filter(|port| *port > 0).ok_or_else(|| Unclear::Port { value: port.into() })?;
+        let port =
+            port.parse().ok().filter(|port| *port > 0).ok_or_else(|| Unclear::Port { value: port.into() })?;
         let role = match headers.get("streamtype").unwrap_or_default() {
             "data" => Role::Data,
             "error" => Role::Error,
@@ -80,6 +86,9 @@ impl<S> Pairs<S> {
 
     pub(crate) fn arrived(&mut self, announced: Announced, stream: S, now: Instant) -> Arrived<S> {
         let Some((since, first, other)) = self.waiting.remove(&announced.request) else {
+            if self.waiting.len() >= WAITING_MAX {
+                return Arrived::TooMany(stream);
+            }
             self.waiting.insert(announced.request.clone(), (now, announced, stream));
             return Arrived::Waits;
         };
@@ -117,16 +126,20 @@ mod tests {
     #[test]
     fn streams_of_one_request_make_a_pair() {
         let (mut pairs, now) = (Pairs::new(Duration::from_secs(30)), Instant::now());
-        let error = announced(1, &[("streamType", "error"), ("port", "80"), ("requestID", "0")]).expect("clear");
-        let data = announced(5, &[("streamType", "data"), ("port", "80"), ("requestID", "0")]).expect("clear");
-        let other = announced(3, &[("streamType", "data"), ("port", "81"), ("requestID", "1")]).expect("clear");
+        let error =
+            announced(1, &[("streamType", "error"), ("port", "80"), ("requestID", "0")]).expect("clear");
+        let data =
+            announced(5, &[("streamType", "data"), ("port", "80"), ("requestID", "0")]).expect("clear");
+        let other =
+            announced(3, &[("streamType", "data"), ("port", "81"), ("requestID", "1")]).expect("clear");
         assert_eq!(pairs.arrived(error.clone(), 1, now), Arrived::Waits);
         assert_eq!(pairs.arrived(other, 3, now), Arrived::Waits);
         assert_eq!(pairs.arrived(error, 7, now), Arrived::Twice(7));
         assert_eq!(pairs.arrived(data, 5, now), Arrived::Pair { port: 80, data: 5, error: 1 });
         assert_eq!(pairs.next_deadline(), Some(now + Duration::from_secs(30)));
         assert!(pairs.expired(now + Duration::from_secs(29)).is_empty());
-        let late: Vec<_> = pairs.expired(now + Duration::from_secs(30)).into_iter().map(|(_, id)| id).collect();
+        let late: Vec<_> =
+            pairs.expired(now + Duration::from_secs(30)).into_iter().map(|(_, id)| id).collect();
         assert_eq!(late, [3]);
         assert_eq!(pairs.next_deadline(), None);
     }
@@ -138,6 +151,17 @@ mod tests {
         let data = announced(7, &[("streamtype", "data"), ("port", "80")]).expect("clear");
         assert_eq!(pairs.arrived(error, 5, now), Arrived::Waits);
         assert_eq!(pairs.arrived(data, 7, now), Arrived::Pair { port: 80, data: 7, error: 5 });
+    }
+
+    #[test]
+    fn there_are_never_more_that_wait_than_the_limit() {
+        let (mut pairs, now) = (Pairs::new(Duration::from_secs(30)), Instant::now());
+        let fields = |request: usize| Announced { request: request.to_string(), role: Role::Data, port: 80 };
+        for request in 0..WAITING_MAX {
+            assert_eq!(pairs.arrived(fields(request), 0, now), Arrived::Waits);
+        }
+        assert_eq!(pairs.arrived(fields(WAITING_MAX), 7, now), Arrived::TooMany(7));
+        assert_eq!(pairs.expired(now + Duration::from_secs(30)).len(), WAITING_MAX);
     }
 
     #[test]

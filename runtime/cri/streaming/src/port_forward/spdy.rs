@@ -17,6 +17,10 @@ use crate::peer::Peer;
 use crate::settings::STREAM_CREATION_MS;
 use crate::spdy::connection::{Connection, NewStream, OnStall, Piece, StreamReader, StreamWriter};
 use crate::spdy::frame::ResetCode;
+use crate::spdy::table::STREAMS_MAX;
+
+/// The most connections of one client at the same time: as many as it has streams for.
+pub const FORWARDS_MAX: usize = STREAMS_MAX / 2;
 
 /// Serves all connections of one client.
 pub(crate) async fn serve<Io>(io: Io, peer: Peer, idle: Duration, ports: Arc<dyn OpenPort>)
@@ -61,8 +65,17 @@ where
             Arrived::Twice(stream) => {
                 let _ = stream.writer.reset(ResetCode::PROTOCOL_ERROR).await;
             }
+            Arrived::TooMany(stream) => {
+                let _ = stream.writer.reset(ResetCode::REFUSED_STREAM).await;
+            }
             Arrived::Pair { port, data, error } => {
                 let _ = accepted.accept().await;
+                if forwards.len() >= FORWARDS_MAX {
+                    let message =
+                        format!("{FORWARDS_MAX} connections are forwarded already, which is the limit");
+                    fail(message, &data.writer, &error.writer).await;
+                    continue;
+                }
                 forwards.spawn(serve_pair(port, data, error.writer, Arc::clone(&ports)));
             }
         }
@@ -98,13 +111,15 @@ async fn serve_pair(port: u16, data: NewStream, error: StreamWriter, ports: Arc<
                 }
             }
         }
-        Err(failure) => {
-            let _ = error.data(Bytes::from(failure.0)).await;
-            let _ = error.finish().await;
-            let _ = writer.reset(ResetCode::INTERNAL_ERROR).await;
-        }
+        Err(failure) => fail(failure.0, &writer, &error).await,
     }
     let _ = error.finish().await;
+}
+
+async fn fail(message: String, data: &StreamWriter, error: &StreamWriter) {
+    let _ = error.data(message.into()).await;
+    let _ = error.finish().await;
+    let _ = data.reset(ResetCode::INTERNAL_ERROR).await;
 }
 
 impl Inbound for StreamReader {

@@ -88,7 +88,8 @@ async fn read<Io: AsyncRead + AsyncWrite + Unpin>(
             Err(malformed) => return Ended::Wrong(CloseCode::Protocol, malformed.to_string()),
         };
         // Errors are for us to say.
-        let Some(queue) = queues.get_mut(usize::from(channel / 2)).filter(|_| channel.is_multiple_of(2)) else {
+        let Some(queue) = queues.get_mut(usize::from(channel / 2)).filter(|_| channel.is_multiple_of(2))
+        else {
             continue;
         };
         if bytes.is_empty() {

@@ -75,7 +75,12 @@ enum Waited {
 }
 
 impl Opened {
-    async fn wait(&mut self, arriving: &mut mpsc::Receiver<NewStream>, streams: Streams, version: Version) -> Waited {
+    async fn wait(
+        &mut self,
+        arriving: &mut mpsc::Receiver<NewStream>,
+        streams: Streams,
+        version: Version,
+    ) -> Waited {
         let deadline = Instant::now() + Duration::from_millis(STREAM_CREATION_MS);
         while let Some(missing) = self.missing(streams, version) {
             match timeout_at(deadline, arriving.recv()).await {

@@ -43,7 +43,13 @@ pub(crate) async fn serve<Io>(
     let (source, sink) = websocket::open(io, idle, gone.clone()).await;
     let mut client = Client { sink, encoding };
     // Says that the connection is there, on the first channel that there is.
-    let first = if streams.stdout { STDOUT } else if streams.stderr { STDERR } else { ERROR };
+    let first = if streams.stdout {
+        STDOUT
+    } else if streams.stderr {
+        STDERR
+    } else {
+        ERROR
+    };
     client.send(first, &[]).await;
 
     let (pieces, stdin) = mpsc::channel(STDIN_QUEUE_PIECES);
@@ -60,7 +66,8 @@ pub(crate) async fn serve<Io>(
     };
     // It owns the guard, so that the session hears of its end however it comes.
     let mut reading = tokio::spawn(reading.run(guard));
-    let outcome = session::run(opener, purpose, streams, FromClient { stdin, sizes, gone }, &mut client).await;
+    let outcome =
+        session::run(opener, purpose, streams, FromClient { stdin, sizes, gone }, &mut client).await;
     if let Some(outcome) = &outcome {
         let text = outcome.text(version);
         if !text.is_empty() {
@@ -130,7 +137,9 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> Reading<Io> {
                     Ok(())
                 }
                 // Other channels are for what we say; that a client has closed one of them is of no interest.
-                Ok(ChannelMessage::Data { .. } | ChannelMessage::Close { .. } | ChannelMessage::Empty) => Ok(()),
+                Ok(ChannelMessage::Data { .. } | ChannelMessage::Close { .. } | ChannelMessage::Empty) => {
+                    Ok(())
+                }
                 Err(malformed) => Err(Ended::Wrong(CloseCode::Protocol, malformed.to_string())),
             };
             if let Err(ended) = step {

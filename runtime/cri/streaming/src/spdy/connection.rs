@@ -95,7 +95,12 @@ struct Outbox {
 
 impl Connection {
     /// Serves a connection. The streams that its client opens come out of the second half, which ends when the client is gone.
-    pub(crate) fn start<Io>(io: Io, peer: Peer, idle: Duration, on_stall: OnStall) -> (Self, mpsc::Receiver<NewStream>)
+    pub(crate) fn start<Io>(
+        io: Io,
+        peer: Peer,
+        idle: Duration,
+        on_stall: OnStall,
+    ) -> (Self, mpsc::Receiver<NewStream>)
     where
         Io: AsyncRead + AsyncWrite + Send + 'static,
     {
@@ -108,7 +113,8 @@ impl Connection {
         let outbox = Outbox { answers, data, table: Arc::default() };
         let writer = Writer { sink, activity: activity.clone(), encoder: Encoder::default() };
         let writing = tokio::spawn(writer.run(answers_due, data_due, guard.clone()));
-        let reader = Reader { source, peer, activity, on_stall, opened, outbox: outbox.clone(), gone: gone.clone() };
+        let reader =
+            Reader { source, peer, activity, on_stall, opened, outbox: outbox.clone(), gone: gone.clone() };
         let reading = tokio::spawn(reader.run(guard));
         (Self { outbox, gone, reading, writing }, streams)
     }
@@ -322,7 +328,12 @@ impl<Io: AsyncRead> Reader<Io> {
         Ok(())
     }
 
-    async fn pass_on(&mut self, id: StreamId, reader: &mpsc::Sender<Piece>, piece: Piece) -> Result<(), Over> {
+    async fn pass_on(
+        &mut self,
+        id: StreamId,
+        reader: &mpsc::Sender<Piece>,
+        piece: Piece,
+    ) -> Result<(), Over> {
         let piece = match reader.try_send(piece) {
             Ok(()) | Err(TrySendError::Closed(_)) => return Ok(()),
             Err(TrySendError::Full(piece)) => piece,
@@ -351,7 +362,12 @@ struct Writer<Io> {
 }
 
 impl<Io: AsyncWrite> Writer<Io> {
-    async fn run(mut self, mut answers: mpsc::Receiver<Frame>, mut data: mpsc::Receiver<Frame>, guard: GoneGuard) {
+    async fn run(
+        mut self,
+        mut answers: mpsc::Receiver<Frame>,
+        mut data: mpsc::Receiver<Frame>,
+        guard: GoneGuard,
+    ) {
         let mut buffer = BytesMut::with_capacity(BUFFER_BYTES);
         loop {
             // Answers first: a stream is accepted before it is written to.
@@ -386,6 +402,3 @@ impl<Io: AsyncWrite> Writer<Io> {
         guard.keep();
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -337,10 +337,12 @@ impl Encoder {
                     blocks.write(headers, out);
                 });
             }
-            Frame::SynReply { stream, fin, headers } => self.control(2, fin_flag(*fin), out, |blocks, out| {
-                out.put_u32(stream.0);
-                blocks.write(headers, out);
-            }),
+            Frame::SynReply { stream, fin, headers } => {
+                self.control(2, fin_flag(*fin), out, |blocks, out| {
+                    out.put_u32(stream.0);
+                    blocks.write(headers, out);
+                })
+            }
             Frame::Reset { stream, code } => self.control(3, 0, out, |_, out| {
                 out.put_u32(stream.0);
                 out.put_u32(code.0);

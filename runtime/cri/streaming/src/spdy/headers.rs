@@ -24,6 +24,12 @@ const STEP_BYTES: usize = 4 * 1024;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Headers(Vec<(String, String)>);
 
+/// What header blocks are compressed with.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn spdy_dictionary() -> Vec<u8> {
+    dictionary()
+}
+
 /// Inflates the blocks of one direction.
 #[derive(Debug)]
 pub(super) struct BlockReader(Decompress);
@@ -35,7 +41,12 @@ pub(super) struct BlockWriter(Compress);
 impl Headers {
     /// These fields.
     pub fn new<N: Into<String>, V: Into<String>>(fields: impl IntoIterator<Item = (N, V)>) -> Self {
-        Self(fields.into_iter().map(|(name, value)| (name.into().to_ascii_lowercase(), value.into())).collect())
+        Self(
+            fields
+                .into_iter()
+                .map(|(name, value)| (name.into().to_ascii_lowercase(), value.into()))
+                .collect(),
+        )
     }
 
     /// The value of a field by its name in lower case; the first one of several values.
@@ -166,5 +177,6 @@ fn text(block: &mut Bytes) -> Result<String, FrameError> {
         return Err(FrameError::HeaderBlock { reason: "it ends in the middle of a text" });
     }
     let bytes = block.split_to(length);
-    String::from_utf8(bytes.into()).map_err(|_| FrameError::HeaderBlock { reason: "a text of it is not UTF-8" })
+    String::from_utf8(bytes.into())
+        .map_err(|_| FrameError::HeaderBlock { reason: "a text of it is not UTF-8" })
 }

@@ -130,7 +130,11 @@ impl<T> Table<T> {
     }
 
     fn forget_if_over(&mut self, stream: StreamId) {
-        if self.streams.get(&stream).is_some_and(|entry| entry.remote == Side::Over && entry.local == Side::Over) {
+        if self
+            .streams
+            .get(&stream)
+            .is_some_and(|entry| entry.remote == Side::Over && entry.local == Side::Over)
+        {
             self.streams.remove(&stream);
         }
     }

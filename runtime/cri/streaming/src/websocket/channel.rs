@@ -56,7 +56,11 @@ pub(crate) enum Malformed {
 }
 
 /// Reads a message.
-pub(crate) fn decode(message: &Bytes, encoding: Encoding, half_close: HalfClose) -> Result<ChannelMessage, Malformed> {
+pub(crate) fn decode(
+    message: &Bytes,
+    encoding: Encoding,
+    half_close: HalfClose,
+) -> Result<ChannelMessage, Malformed> {
     let Some(first) = message.first().copied() else { return Ok(ChannelMessage::Empty) };
     match encoding {
         Encoding::Binary if first == CLOSE && half_close == HalfClose::Yes => match message[1..] {
@@ -91,6 +95,9 @@ pub(crate) fn encode(channel: u8, bytes: &[u8], encoding: Encoding) -> Message {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
 
     fn decode(bytes: &'static [u8], encoding: Encoding) -> Result<ChannelMessage, Malformed> {
@@ -109,6 +116,26 @@ mod tests {
         assert_eq!(decode(b"\x01Zm9v", Encoding::Base64), Err(Malformed::Channel));
         let before = super::decode(&Bytes::from_static(b"\xff\0"), Encoding::Binary, HalfClose::No);
         assert_eq!(before, Ok(ChannelMessage::Data { channel: 255, bytes: Bytes::from_static(b"\0") }));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(channel in 0u8..10, bytes in vec(any::<u8>(), 0..500), is_base64 in any::<bool>()) {
+            let encoding = if is_base64 { Encoding::Base64 } else { Encoding::Binary };
+            let message = match encode(channel, &bytes, encoding) {
+                Message::Text(text) => Bytes::from(text),
+                message => message.into_data(),
+            };
+            let read = super::decode(&message, encoding, HalfClose::Yes);
+            prop_assert_eq!(read, Ok(ChannelMessage::Data { channel, bytes: bytes.into() }));
+        }
+
+        #[test]
+        fn no_message_does_harm(bytes in vec(any::<u8>(), 0..100)) {
+            for encoding in [Encoding::Binary, Encoding::Base64] {
+                let _ = super::decode(&Bytes::copy_from_slice(&bytes), encoding, HalfClose::Yes);
+            }
+        }
     }
 
     #[test]
