@@ -140,7 +140,7 @@ pub fn container_spec(
     if let Some(adjustment) = &record.adjustment {
         adjust::apply(&mut oci, adjustment, around)?;
     } else {
-        around.host.cdi.iter().for_each(|edits| edits.apply(&mut oci));
+        around.host.cdi.iter().for_each(|edits| edits.apply(&mut oci, ids));
     }
     Ok(oci)
 }

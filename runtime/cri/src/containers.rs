@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures::StreamExt;
-use mainstay::{ContainerSnapshot, IfRunning, StopOptions};
+use mainstay::{ContainerSnapshot, Error, IfRunning, Kind, StopOptions};
 
 use mainstay_cri_api::{
     ContainerFilter, ContainerStatusRequest, ContainerStatusResponse, ListContainersRequest,
@@ -96,6 +96,10 @@ pub(crate) async fn status(
     request: ContainerStatusRequest,
 ) -> Result<ContainerStatusResponse> {
     let container = filter::container(&node.runtime, &request.container_id)?;
+    // As lists do not have it either; stop and remove take it.
+    if !filter::shows_container(&container) {
+        return Err(Error::not_found(Kind::Container, request.container_id).into());
+    }
     let info = if request.verbose { show::info(&container) } else { HashMap::new() };
     Ok(ContainerStatusResponse { status: Some(show::status(&container)), info })
 }

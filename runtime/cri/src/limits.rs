@@ -2,8 +2,8 @@
 
 /// The largest message, either way, in bytes: what kubelet and crictl take.
 pub const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Connections at once. kubelet has two, and each crictl one or two.
-pub const CONNECTIONS_MAX: usize = 128;
+/// Connections at once; further ones wait. kubelet has two, and each crictl one or two.
+pub const CONNECTIONS_MAX: usize = 1_024;
 /// Calls at once on one connection; further ones wait at the client. kubelet has one for each container that it is stopping.
 pub const CALLS_PER_CONNECTION_MAX: u32 = 1_024;
 /// The largest head of a call, in bytes.
