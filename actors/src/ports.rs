@@ -14,7 +14,7 @@ use mainstay_messages::journal::{Commit, Committed};
 use mainstay_messages::record::{ContainerRecord, SandboxRecord};
 use mainstay_messages::supervisor::{
     AdoptShim, CreateTask, DeleteTask, FreezeTask, LaunchShim, MeasureShim, MeasureTask, QueryTask,
-    ReopenTaskLog, ResizeTask, SignalTask, StartExecTask, StartTask, StopShim, UpdateTask,
+    ReopenTaskLog, ResizeTask, SignalTask, StartExecTask, StartTask, StopShim, UpdatePod, UpdateTask,
 };
 use mainstay_messages::{ContainerId, Name, Result, SandboxId, Timestamp};
 
@@ -193,6 +193,8 @@ pub struct Supervisor {
     pub freeze_task: Recipient<FreezeTask>,
     /// Changes the limits of a container.
     pub update_task: Recipient<UpdateTask>,
+    /// Changes the limits of a pod.
+    pub update_pod: Recipient<UpdatePod>,
 }
 
 impl Supervisor {
@@ -214,7 +216,8 @@ impl Supervisor {
             + Handler<MeasureTask>
             + Handler<QueryTask>
             + Handler<FreezeTask>
-            + Handler<UpdateTask>,
+            + Handler<UpdateTask>
+            + Handler<UpdatePod>,
         A::Context: ToEnvelope<A, LaunchShim>
             + ToEnvelope<A, AdoptShim>
             + ToEnvelope<A, StopShim>
@@ -229,7 +232,8 @@ impl Supervisor {
             + ToEnvelope<A, MeasureTask>
             + ToEnvelope<A, QueryTask>
             + ToEnvelope<A, FreezeTask>
-            + ToEnvelope<A, UpdateTask>,
+            + ToEnvelope<A, UpdateTask>
+            + ToEnvelope<A, UpdatePod>,
     {
         Self {
             launch_shim: addr.clone().recipient(),
@@ -247,6 +251,7 @@ impl Supervisor {
             query_task: addr.clone().recipient(),
             freeze_task: addr.clone().recipient(),
             update_task: addr.clone().recipient(),
+            update_pod: addr.clone().recipient(),
         }
     }
 }

@@ -5,7 +5,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use mainstay::{
-    Access, ContainerSpec, Mount, MountSource, NewPrivileges, Privilege, Rlimit, Rootfs, Runtime, SandboxId,
+    Access, ContainerSpec, CpuTime, Mount, MountSource, NewPrivileges, Privilege, Rlimit, Rootfs, Runtime,
+    SandboxId,
 };
 use mainstay_integration_tests::{Shorthand, World, peer, script_spec, world};
 use rstest::rstest;
@@ -171,13 +172,7 @@ async fn a_root_with_symlinks_touches_nothing_outside(#[case] replaced: &str) {
     let runtime = world.start().await;
     let pod = runtime.pod("p").await;
     let mut spec = on_root(&root, "c", "echo x > /dev/null; touch /tmp/made /etc/made; true");
-    spec.mounts.push(Mount {
-        target: "/tmp/deep/er".into(),
-        source: MountSource::Tmpfs { size_bytes: Some(1 << 20) },
-        access: Access::ReadWrite,
-        propagation: Default::default(),
-        owners: Default::default(),
-    });
+    spec.mounts.push(Mount::tmpfs("/tmp/deep/er", Some(1 << 20)));
     spec.process.workdir = Some("/tmp/work/dir".into());
     // Whether such an image runs is its own affair.
     let _ = outcome(&runtime, &pod, spec).await;
@@ -241,22 +236,8 @@ async fn settings_reach_the_process() {
     spec.security.capabilities_drop = vec!["ALL".into()];
     spec.security.capabilities_add = vec!["NET_ADMIN".into()];
     spec.oom_score_adj = Some(500);
-    spec.mounts = vec![
-        Mount {
-            target: "/data".into(),
-            source: MountSource::Bind { path: source },
-            access: Access::ReadOnly,
-            propagation: Default::default(),
-            owners: Default::default(),
-        },
-        Mount {
-            target: "/scratch".into(),
-            source: MountSource::Tmpfs { size_bytes: Some(1 << 20) },
-            access: Access::ReadWrite,
-            propagation: Default::default(),
-            owners: Default::default(),
-        },
-    ];
+    spec.mounts =
+        vec![Mount::bind(source, "/data", Access::ReadOnly), Mount::tmpfs("/scratch", Some(1 << 20))];
     // A read-only root cannot be given new directories to mount on, so they are made on its own layer first.
     let (text, _) = outcome(&runtime, &pod, spec).await.expect("it runs");
     let lines: Vec<_> = text.lines().collect();
@@ -275,7 +256,7 @@ async fn limits_reach_the_cgroup() {
     let mut spec = script_spec("c", "exec sleep 1000");
     spec.resources.memory_bytes = Some(64 << 20);
     spec.resources.pids = Some(17);
-    spec.resources.cpu_millis = Some(500);
+    spec.resources.cpu_time = Some(CpuTime::of_millis(500));
     let container = runtime.create_container(&pod, spec).await.expect("created");
     runtime.start_container(&container).await.expect("started");
     let stats = runtime.stats(&container).await.expect("measured");

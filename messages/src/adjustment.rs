@@ -9,12 +9,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::spec::{Resources, Rlimit, UNLIMITED};
+use crate::spec::{CpuTime, Resources, Rlimit, UNLIMITED};
 
 /// The largest adjustment, in bytes as plugins sent it, all of them together.
 pub const ADJUSTMENT_LENGTH_MAX: usize = 1_048_576;
-/// The period that CPU limits are counted in when nobody names one, in microseconds: the kernel's default.
-const CPU_PERIOD_DEFAULT_US: u64 = 100_000;
 
 /// Changes of a container. Where a value is an `Option` in a map, none means that the entry is taken away.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -269,8 +267,7 @@ impl Adjustment {
 }
 
 impl ResourceChange {
-    /// The limits that a container has with it that was to have `own`: what readers see, and what later changes start from. CPU
-    /// time is rounded to thousandths of a CPU.
+    /// The limits that a container has with it that was to have `own`: what readers see, and what later changes start from.
     #[must_use]
     pub fn limits_of(&self, own: &Resources) -> Resources {
         own.changed_by(&self.as_limits(own)).in_force()
@@ -285,7 +282,7 @@ impl ResourceChange {
             memory_swap_bytes: bound(self.memory_swap)
                 .or_else(|| own.memory_swap_bytes.and(bound(self.memory_limit))),
             memory_reservation_bytes: bound(self.memory_reservation),
-            cpu_millis: self.cpu_millis(own),
+            cpu_time: self.cpu_time(own),
             cpu_shares: self.cpu_shares,
             cpuset_cpus: self.cpuset_cpus.clone(),
             cpuset_mems: self.cpuset_mems.clone(),
@@ -302,15 +299,16 @@ impl ResourceChange {
         }
     }
 
-    fn cpu_millis(&self, own: &Resources) -> Option<u64> {
-        let own_quota = own.cpu_millis.map(|millis| i64::try_from(millis.saturating_mul(100)).unwrap_or(-1));
-        let quota = match (self.cpu_quota, self.cpu_period) {
+    fn cpu_time(&self, own: &Resources) -> Option<CpuTime> {
+        let before = own.cpu_time;
+        let period_us = self.cpu_period.filter(|period| *period > 0);
+        let quota_us = match (self.cpu_quota, period_us) {
             (None, None) => return None,
-            (quota, _) => quota.or(own_quota)?,
+            (Some(quota), _) => u64::try_from(quota).unwrap_or(UNLIMITED),
+            (None, Some(_)) => before?.quota_us,
         };
-        let Ok(quota) = u64::try_from(quota) else { return Some(UNLIMITED) };
-        let period = self.cpu_period.filter(|period| *period > 0).unwrap_or(CPU_PERIOD_DEFAULT_US);
-        Some((quota.saturating_mul(1_000) / period).max(1))
+        let period_us = period_us.or(before.map(|time| time.period_us)).unwrap_or(CpuTime::PERIOD_DEFAULT_US);
+        Some(CpuTime { quota_us, period_us })
     }
 }
 
@@ -335,7 +333,7 @@ mod tests {
         let own = Resources {
             memory_bytes: Some(64 << 20),
             memory_swap_bytes: Some(128 << 20),
-            cpu_millis: Some(500),
+            cpu_time: Some(CpuTime::of_millis(500)),
             pids: Some(7),
             ..Resources::default()
         };
@@ -348,23 +346,23 @@ mod tests {
         };
         let now = change.limits_of(&own);
         assert_eq!((now.memory_bytes, now.memory_swap_bytes), (Some(32 << 20), Some(32 << 20)));
-        assert_eq!((now.cpu_millis, now.pids), (Some(2_000), None));
+        assert_eq!((now.cpu_time, now.pids), (Some(CpuTime::of_millis(2_000)), None));
         let other_period = ResourceChange { cpu_period: Some(50_000), ..ResourceChange::default() };
-        assert_eq!(other_period.limits_of(&own).cpu_millis, Some(1_000));
+        assert_eq!(other_period.limits_of(&own).cpu_time, Some(CpuTime::of_millis(1_000)));
     }
 
     #[test]
     fn a_record_is_adjusted_once() {
         let mut spec = crate::ContainerSpec::new("c".parse().expect("a name"), ["true"]);
-        spec.resources.cpu_millis = Some(500);
+        spec.resources.cpu_time = Some(CpuTime::of_millis(500));
         let ids = ("c".parse().expect("an id"), "p".parse().expect("an id"));
         let record = ContainerRecord::intent(ids.0, ids.1, spec, "/log".into(), crate::Timestamp(1));
         let mut adjustment = Adjustment::default();
         adjustment.resources.cpu_period = Some(50_000);
         let mut record = record.adjusted(adjustment.clone());
-        assert_eq!(record.limits().cpu_millis, Some(1_000));
-        record.limits = Some(Resources { cpu_millis: Some(250), ..Resources::default() });
-        assert_eq!(record.adjusted(adjustment).limits().cpu_millis, Some(250));
+        assert_eq!(record.limits().cpu_time, Some(CpuTime::of_millis(1_000)));
+        record.limits = Some(Resources { cpu_time: Some(CpuTime::of_millis(250)), ..Resources::default() });
+        assert_eq!(record.adjusted(adjustment).limits().cpu_time, Some(CpuTime::of_millis(250)));
     }
 
     #[test]

@@ -257,6 +257,8 @@ pub enum What {
         /// Why.
         reason: String,
     },
+    /// The limits of a pod were changed, or what it is expected to take.
+    SandboxUpdated,
 }
 
 /// What one plugin made of an event.
@@ -402,6 +404,7 @@ impl fmt::Display for What {
             Self::ContainerPaused => f.write_str("container paused"),
             Self::ContainerResumed => f.write_str("container resumed"),
             Self::ContainerUpdated => f.write_str("container limits changed"),
+            Self::SandboxUpdated => f.write_str("pod limits changed"),
             Self::StoreReplaced { moved_to } => write!(
                 f,
                 "store unreadable and set aside as {moved_to}: what did not run, and the journal until here, are in it alone"

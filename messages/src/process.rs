@@ -26,6 +26,17 @@ pub struct ProcessIdentity {
     pub boot_id: String,
 }
 
+/// The ids that a process runs as, as its container counts them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessUser {
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Its supplementary groups, in their order.
+    pub groups: Vec<u32>,
+}
+
 /// How a process ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

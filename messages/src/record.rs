@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::adjustment::Adjustment;
 use crate::id::{ContainerId, ExecId, Name, SandboxId};
 use crate::network::PodNetwork;
-use crate::process::{Exit, ProcessIdentity};
-use crate::spec::{ContainerSpec, ExecSpec, IdMappings, Resources, SandboxSpec};
+use crate::process::{Exit, ProcessIdentity, ProcessUser};
+use crate::spec::{CgroupParent, ContainerSpec, ExecSpec, IdMappings, PodPlan, Resources, SandboxSpec};
 use crate::time::Timestamp;
 
 /// The phase of a pod sandbox.
@@ -113,6 +113,12 @@ pub struct SandboxRecord {
     /// What it has of a network, from the moment it was Ready.
     #[serde(default)]
     pub network: Option<PodNetwork>,
+    /// Its limits since they were changed; those of the spec when not given.
+    #[serde(default)]
+    pub limits: Option<Resources>,
+    /// What it is expected to take since that was changed; the spec's when not given.
+    #[serde(default)]
+    pub plan: Option<PodPlan>,
 }
 
 /// What the store keeps of a container.
@@ -148,6 +154,9 @@ pub struct ContainerRecord {
     /// What plugins have changed of it before it was made.
     #[serde(default)]
     pub adjustment: Option<Box<Adjustment>>,
+    /// As whom its PID 1 runs, once it was made.
+    #[serde(default)]
+    pub user: Option<ProcessUser>,
 }
 
 /// An operation that has not ended.
@@ -201,7 +210,17 @@ pub struct ExecSnapshot {
 impl SandboxRecord {
     /// The record that is written before anything is made (P3).
     pub fn intent(id: SandboxId, spec: SandboxSpec, created_at: Timestamp) -> Self {
-        Self { id, spec, phase: SandboxPhase::Starting, created_at, shim: None, reason: None, network: None }
+        Self {
+            id,
+            spec,
+            phase: SandboxPhase::Starting,
+            created_at,
+            shim: None,
+            reason: None,
+            network: None,
+            limits: None,
+            plan: None,
+        }
     }
 
     /// Whether it never was ready, as far as this record says. One that is found so after a restart is undone, and its name
@@ -210,9 +229,25 @@ impl SandboxRecord {
         self.shim.is_none() && matches!(self.phase, SandboxPhase::Starting | SandboxPhase::NotReady)
     }
 
+    /// The path of its cgroup, in a runtime whose own above the pods' is `usual_parent`.
+    pub fn cgroup(&self, usual_parent: &str) -> String {
+        let parent = self.spec.cgroup_parent.as_ref().map_or(usual_parent, CgroupParent::as_str);
+        format!("{}/{}", parent.trim_end_matches('/'), self.id)
+    }
+
     /// Its name.
     pub fn name(&self) -> &Name {
         &self.spec.name
+    }
+
+    /// Its limits now.
+    pub fn limits(&self) -> &Resources {
+        self.limits.as_ref().unwrap_or(&self.spec.resources)
+    }
+
+    /// What it is expected to take now.
+    pub fn plan(&self) -> &PodPlan {
+        self.plan.as_ref().unwrap_or(&self.spec.plan)
     }
 }
 
@@ -271,6 +306,7 @@ impl ContainerRecord {
             paused: Paused::No,
             limits: None,
             adjustment: None,
+            user: None,
         }
     }
 

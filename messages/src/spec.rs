@@ -11,25 +11,40 @@ use crate::id::{ContainerId, Name};
 use crate::image::ImageId;
 use crate::process::Signal;
 
+mod cgroup_parent;
 mod check;
 mod device;
+mod identity;
 mod image;
+mod mount;
 mod names;
 mod network;
 mod resources;
+mod security;
 #[cfg(test)]
 mod tests;
 mod user_namespace;
 mod volumes;
 
+pub use cgroup_parent::{CGROUP_PARENT_DEPTH_MAX, CGROUP_PARENT_LENGTH_MAX, CgroupParent};
 pub use device::{DEVICES_MAX, Device, DeviceKind, DeviceRule};
+pub use identity::{ContainerIdentity, IDENTITY_LENGTH_MAX, PodIdentity};
 pub use image::{ImageRoot, LayeredRoot};
+pub use mount::{
+    Access, ImageMount, LayeredMount, MissingSource, Mount, MountSource, Owners, Propagation, Relabel,
+    Restriction, Submounts,
+};
 pub use names::{
     DNS_OPTIONS_MAX, DNS_SEARCHES_MAX, DNS_SERVERS_MAX, HOST_ENTRIES_MAX, HostEntry, NameLookup,
 };
 pub use network::{Mac, Network, POD_LINK, PORTS_MAX, PortMapping, Protocol};
 pub use resources::{
-    BLOCK_DEVICES_MAX, BlockDeviceLimit, BlockIo, HUGEPAGE_SIZES_MAX, HugepageLimit, Resources, UNLIMITED,
+    BLOCK_DEVICES_MAX, BlockDeviceLimit, BlockIo, CpuTime, HUGEPAGE_SIZES_MAX, HugepageLimit, PodPlan,
+    Resources, UNIFIED_LENGTH_MAX, UNIFIED_MAX, UNLIMITED,
+};
+pub use security::{
+    AppArmor, NewPrivileges, PROFILE_NAME_LENGTH_MAX, Privilege, Seccomp, Security, SelinuxLabel,
+    SupplementaryGroups,
 };
 pub use volumes::VOLUMES_MAX;
 
@@ -53,8 +68,12 @@ pub const SPEC_LENGTH_MAX: usize = 3 * 1_048_576;
 pub const PATH_LENGTH_MAX: usize = 4_096;
 /// The smallest memory limit that is taken: less than this a process cannot even start in, in bytes.
 pub const MEMORY_LIMIT_MIN: u64 = 4 * 1024 * 1024;
-/// The smallest CPU quota that the kernel takes (1 ms in a period of 100 ms), in thousandths of a CPU.
-pub const CPU_MILLIS_MIN: u64 = 10;
+/// The shortest quota and period of CPU time that the kernel takes, in microseconds.
+pub const CPU_TIME_MIN_US: u64 = 1_000;
+/// The longest period of CPU time that the kernel takes, in microseconds.
+pub const CPU_PERIOD_MAX_US: u64 = 1_000_000;
+/// The most devices by their names in the Container Device Interface.
+pub const CDI_DEVICES_MAX: usize = 256;
 /// The largest system call profile, in bytes of JSON.
 pub const SECCOMP_PROFILE_LENGTH_MAX: usize = 256 * 1024;
 /// The most kernel parameters of a pod.
@@ -79,6 +98,9 @@ pub struct SandboxSpec {
     /// Limits for all its containers together.
     #[serde(default)]
     pub resources: Resources,
+    /// What it is expected to take, for plugins.
+    #[serde(default)]
+    pub plan: PodPlan,
     /// For whoever selects by them.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
@@ -103,6 +125,30 @@ pub struct SandboxSpec {
     /// The Ethernet address that it is to have.
     #[serde(default)]
     pub mac: Option<Mac>,
+    /// Whether its containers share System V IPC, POSIX message queues and `/dev/shm` with the host.
+    #[serde(default)]
+    pub ipc: IpcMode,
+    /// The cgroup that its own is made in; the runtime's when not given. It is somebody else's: made where it is missing, and
+    /// never removed.
+    #[serde(default)]
+    pub cgroup_parent: Option<CgroupParent>,
+    /// Who it is to the orchestrator that asked for it.
+    #[serde(default)]
+    pub identity: Option<PodIdentity>,
+    /// What whoever asked for it wants to find again. Neither the runtime nor plugins read it.
+    #[serde(default)]
+    pub notes: BTreeMap<String, String>,
+}
+
+/// An IPC namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IpcMode {
+    /// One for all containers of the pod, with a `/dev/shm` of theirs.
+    #[default]
+    Pod,
+    /// The host's.
+    Host,
 }
 
 /// A pid namespace.
@@ -161,15 +207,24 @@ pub struct ContainerSpec {
     /// For whoever reads them; the runtime does not.
     #[serde(default)]
     pub annotations: BTreeMap<String, String>,
-    /// Devices of the host that it gets.
+    /// Devices of the host that it gets. A directory stands for all devices in it and below.
     #[serde(default)]
     pub devices: Vec<Device>,
     /// Devices that it may use beside those.
     #[serde(default)]
     pub device_rules: Vec<DeviceRule>,
+    /// Devices by their names in the Container Device Interface, as in `vendor.example/gpu=0`.
+    #[serde(default)]
+    pub cdi_devices: Vec<String>,
     /// Whose processes it sees.
     #[serde(default)]
     pub pid: ContainerPid,
+    /// Who it is to the orchestrator that asked for it.
+    #[serde(default)]
+    pub identity: Option<ContainerIdentity>,
+    /// What whoever asked for it wants to find again. Neither the runtime nor plugins read it.
+    #[serde(default)]
+    pub notes: BTreeMap<String, String>,
 }
 
 /// The pid namespace of a container.
@@ -179,6 +234,10 @@ pub enum ContainerPid {
     /// As its pod says ([`PidMode`]).
     #[default]
     Pod,
+    /// One of its own, also where its pod shares one.
+    Own,
+    /// The host's, also where its pod has others. Not in a pod with a user namespace.
+    Host,
     /// That of another container of the pod, which must be running, and with whose end it ends.
     Container {
         /// The other container.
@@ -268,160 +327,6 @@ pub enum Stdin {
     Once,
 }
 
-/// A mount in a container.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mount {
-    /// Absolute path in the container.
-    pub target: PathBuf,
-    /// What is mounted.
-    pub source: MountSource,
-    /// Whether the container may write to it. A file or directory of the host that may only be read is so all the
-    /// way down, with every mount below it.
-    #[serde(default)]
-    pub access: Access,
-    /// Whether mounts made later are seen on the other side.
-    #[serde(default)]
-    pub propagation: Propagation,
-    /// Who owns the files of a bind, in a pod with a user namespace.
-    #[serde(default)]
-    pub owners: Owners,
-}
-
-/// Who owns the files of the host in a container whose ids are others than the host's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Owners {
-    /// The container's ids of the same numbers: what is root's on the host is root's in the container, and what root writes in
-    /// the container is root's on the host. By an id-mapped mount, which the file system must be able to do.
-    #[default]
-    Mapped,
-    /// The ids that own them on the host, which is nobody where they are not the container's.
-    Host,
-}
-
-/// How mounts propagate between the host and a container, below a file or directory of the host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Propagation {
-    /// Neither sees what the other mounts.
-    #[default]
-    Private,
-    /// The container sees what the host mounts; the source must be on a shared mount, or one that follows one.
-    Slave,
-    /// Both see what the other mounts; the source must be on a shared mount. What a container mounts there stays on the
-    /// host when the container ends.
-    Shared,
-}
-
-/// What is mounted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MountSource {
-    /// A file or directory of the host with the mounts below it.
-    Bind {
-        /// Absolute path on the host; it must exist.
-        path: PathBuf,
-    },
-    /// An empty file system in memory.
-    Tmpfs {
-        /// Its limit; half of the machine's memory when not given.
-        size_bytes: Option<u64>,
-    },
-}
-
-/// Reading or writing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Access {
-    /// Reading and writing.
-    #[default]
-    ReadWrite,
-    /// Reading.
-    ReadOnly,
-}
-
-/// What a container may do.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Security {
-    /// Confined, or with all that root on the host may do.
-    #[serde(default)]
-    pub privilege: Privilege,
-    /// Capabilities added to the default set, as in `NET_ADMIN`; `ALL` for all.
-    #[serde(default)]
-    pub capabilities_add: Vec<String>,
-    /// Capabilities taken from the default set; `ALL` for all.
-    #[serde(default)]
-    pub capabilities_drop: Vec<String>,
-    /// Whether executing a file may give more rights (setuid bits, file capabilities).
-    #[serde(default)]
-    pub new_privileges: NewPrivileges,
-    /// The system call filter.
-    #[serde(default)]
-    pub seccomp: Seccomp,
-    /// Whether the root file system can be written to.
-    #[serde(default)]
-    pub root: Access,
-    /// Paths hidden from the container; the usual ones of `/proc` and `/sys` when not given.
-    #[serde(default)]
-    pub masked_paths: Option<Vec<PathBuf>>,
-    /// Paths that cannot be written to; the usual ones of `/proc` when not given.
-    #[serde(default)]
-    pub readonly_paths: Option<Vec<PathBuf>>,
-    /// Which supplementary groups a process has beside those that the spec names.
-    #[serde(default)]
-    pub supplementary_groups: SupplementaryGroups,
-}
-
-/// Where supplementary groups come from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SupplementaryGroups {
-    /// From the spec, and from the container's own `/etc/group`.
-    #[default]
-    Merge,
-    /// From the spec alone.
-    Strict,
-}
-
-/// Confinement of a container.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Privilege {
-    /// Default capabilities, default system call filter, masked paths.
-    #[default]
-    Confined,
-    /// All capabilities, no filter, nothing masked, all devices.
-    Privileged,
-}
-
-/// Gaining rights by executing a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NewPrivileges {
-    /// As files say.
-    #[default]
-    Allowed,
-    /// Never (`no_new_privs`).
-    Forbidden,
-}
-
-/// A system call filter.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Seccomp {
-    /// The runtime's default profile.
-    #[default]
-    Default,
-    /// None.
-    Unconfined,
-    /// A profile of the caller's.
-    Profile {
-        /// JSON as the OCI runtime specification has it (`linux.seccomp`), or as Docker's profile files do; at most
-        /// [`SECCOMP_PROFILE_LENGTH_MAX`] bytes.
-        json: String,
-    },
-}
-
 /// A resource limit of setrlimit(2).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rlimit {
@@ -472,6 +377,7 @@ impl SandboxSpec {
             network: Network::default(),
             pid: PidMode::default(),
             resources: Resources::default(),
+            plan: PodPlan::default(),
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
             sysctls: BTreeMap::new(),
@@ -480,6 +386,10 @@ impl SandboxSpec {
             ports: Vec::new(),
             ips: Vec::new(),
             mac: None,
+            ipc: IpcMode::default(),
+            cgroup_parent: None,
+            identity: None,
+            notes: BTreeMap::new(),
         }
     }
 
@@ -532,31 +442,10 @@ impl ContainerSpec {
             annotations: BTreeMap::new(),
             devices: Vec::new(),
             device_rules: Vec::new(),
+            cdi_devices: Vec::new(),
             pid: ContainerPid::default(),
-        }
-    }
-}
-
-impl Mount {
-    /// A file or directory of the host, with the mounts below it.
-    pub fn bind(source: impl Into<PathBuf>, target: impl Into<PathBuf>, access: Access) -> Self {
-        Self {
-            target: target.into(),
-            source: MountSource::Bind { path: source.into() },
-            access,
-            propagation: Propagation::default(),
-            owners: Owners::default(),
-        }
-    }
-
-    /// An empty file system in memory.
-    pub fn tmpfs(target: impl Into<PathBuf>, size_bytes: Option<u64>) -> Self {
-        Self {
-            target: target.into(),
-            source: MountSource::Tmpfs { size_bytes },
-            access: Access::default(),
-            propagation: Propagation::default(),
-            owners: Owners::default(),
+            identity: None,
+            notes: BTreeMap::new(),
         }
     }
 }

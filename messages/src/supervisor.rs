@@ -11,10 +11,10 @@ use crate::audit::{Inventory, Leak};
 use crate::error::Result;
 use crate::id::{ContainerId, ExecId, SandboxId};
 use crate::network::PodNetwork;
-use crate::process::{Exit, ProcessIdentity, Signal};
+use crate::process::{Exit, ProcessIdentity, ProcessUser, Signal};
 use crate::record::{ContainerRecord, Paused, SandboxRecord, ShimRecord};
 use crate::router::TaskKey;
-use crate::spec::{ExecSpec, Resources, WindowSize};
+use crate::spec::{ExecSpec, PodPlan, Resources, WindowSize};
 use crate::time::Timestamp;
 
 /// Start a shim for a pod, have it make the pod's namespaces and cgroup, and give the pod its network. When it fails, nothing is left.
@@ -99,6 +99,8 @@ pub struct TaskMade {
     pub process: ProcessIdentity,
     /// What plugins have changed of it, if anything.
     pub adjustment: Option<Box<Adjustment>>,
+    /// As whom its PID 1 runs, as far as that could be found out.
+    pub user: Option<ProcessUser>,
 }
 
 /// Let PID 1 run; answered with the time at which it did.
@@ -188,6 +190,20 @@ pub struct UpdateTask {
     pub limits: Resources,
     /// Its limits so far, which it has again when one is refused.
     pub before: Resources,
+    /// Whether plugins are asked about it.
+    pub consult: Consult,
+}
+
+/// Change the limits of a pod, and tell plugins what it is expected to take. One of them may say no.
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "Result<()>")]
+pub struct UpdatePod {
+    /// The pod as it is so far: its limits are in force again when one of the new ones is refused.
+    pub record: SandboxRecord,
+    /// All its limits as they are to be; what is not given stays as it is.
+    pub limits: Resources,
+    /// What it is expected to take.
+    pub plan: PodPlan,
     /// Whether plugins are asked about it.
     pub consult: Consult,
 }

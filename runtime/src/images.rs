@@ -218,22 +218,33 @@ impl Runtime {
         Export::begin(Arc::clone(&self.system().images), images, self.closed())
     }
 
-    /// Makes a container of an image. Its lease is there before its record (P3), and kept until the record is there, also
-    /// when the caller leaves meanwhile.
-    pub(crate) async fn create_on_image(
+    /// Makes a container of an image, or one that images are mounted into. Their leases are there before its record (P3), and
+    /// kept until the record is there, also when the caller leaves meanwhile.
+    pub(crate) async fn create_on_images(
         &self,
         sandbox: SandboxId,
-        spec: ContainerSpec,
-        image: ImageName,
+        mut spec: ContainerSpec,
     ) -> Result<ContainerId> {
         let runtime = self.clone();
         let work = tokio::spawn(async move {
-            let leased = runtime.system().images.lease(image).await?;
-            let spec = spec.on_image(&leased.image, leased.layers.clone())?;
-            // The image is a stranger's (P12). Its layers are our own.
-            ContainerSpec { rootfs: Rootfs::Host, ..spec.clone() }.check()?;
+            let images = &runtime.system().images;
+            let mut held = Vec::new();
+            let mounted: Vec<_> =
+                spec.mounted_images().map(|(index, image)| (index, image.clone())).collect();
+            if let Some(image) = spec.image().map(|root| root.image.clone()) {
+                let leased = images.lease(image).await?;
+                spec = spec.on_image(&leased.image, leased.layers.clone())?;
+                // The image is a stranger's (P12). Its layers are our own.
+                ContainerSpec { rootfs: Rootfs::Host, ..spec.clone() }.check()?;
+                held.push(leased);
+            }
+            for (index, image) in mounted {
+                let leased = images.lease(image).await?;
+                spec = spec.with_mounted_image(index, leased.image.id.clone(), leased.layers.clone());
+                held.push(leased);
+            }
             let made = runtime.send(CreateContainer { sandbox, spec }).await;
-            drop(leased);
+            drop(held);
             made
         });
         work.await.map_err(|_| Error::internal("a creation", "it panicked"))?

@@ -15,12 +15,12 @@
 //! | follow what happens | [`Runtime::events`], [`Runtime::events_from_now`], [`Runtime::explain`] |
 //! | end it | [`Runtime::stop_container`], [`Runtime::kill_container`], [`Runtime::remove_container`] |
 //! | end a pod with all that is in it | [`Runtime::stop_sandbox`], [`Runtime::remove_sandbox`] |
-//! | hold it, and change its limits | [`Runtime::pause_container`], [`Runtime::resume_container`], [`Runtime::update_container`] |
+//! | hold it, and change its limits | [`Runtime::pause_container`], [`Runtime::resume_container`], [`Runtime::update_container`], [`Runtime::update_sandbox`] |
 //! | bring an image here, and look at those that are | [`Runtime::pull_image`], [`Runtime::images`], [`Runtime::image`], [`Runtime::image_documents`] |
 //! | take images from an archive, or write one | [`Runtime::import_images`], [`Runtime::export_images`] |
 //! | remove, check and tidy up images | [`Runtime::remove_image`], [`Runtime::verify_images`], [`Runtime::collect_images`] |
 //! | find what was left behind | [`Runtime::audit`] |
-//! | measure | [`Runtime::metrics`], [`Runtime::disk_usage`], [`Runtime::image_footprint`] |
+//! | measure | [`Runtime::metrics`], [`Runtime::disk_usage`], [`Runtime::image_footprint`], [`Runtime::sandboxes_usage`], [`Runtime::containers_usage`] |
 //! | know whether it can do its work | [`Runtime::condition`], [`Runtime::network_status`], [`Runtime::pulse`] |
 //! | look at plugins and networks | [`Runtime::plugins`], [`Runtime::restart_plugin`], [`Runtime::network_status`], [`Runtime::check_network`] |
 //! | look | [`Runtime::sandboxes`], [`Runtime::containers`], [`Runtime::container`], [`Runtime::stats`] |
@@ -47,6 +47,7 @@
 //! | `networks` | the networks of pods, behind the supervisor's port |
 //! | `lost` | records that the store has lost |
 //! | [`daemon`], [`backend`] | the admin RPC in front of a runtime |
+//! | `usage` | what pods and containers use, for monitoring |
 //! | `system` | the wiring |
 
 mod audit;
@@ -68,12 +69,13 @@ mod metrics;
 mod networks;
 mod plugins;
 mod system;
+mod usage;
 
 pub use audit::{AUDIT_INTERVAL_DEFAULT_MS, AUDIT_SETTLE_MS, REMEDY_MS};
 #[doc(inline)]
 pub use config::{
     AuditSettings, CgroupDriver, Config, ConfigError, CriSettings, HandlerSettings, ImageSettings,
-    Masquerading, NetworkSettings, OomScorePolicy, ShimLifetime, StoreLimits,
+    Masquerading, NetworkSettings, OomScorePolicy, ShimLifetime, StoreLimits, UsageSettings,
 };
 #[doc(inline)]
 pub use disk_usage::DISK_USAGE_MS;
@@ -99,17 +101,23 @@ pub use mainstay_messages::record::{
     Activity, ContainerPhase, ContainerRecord, ContainerSnapshot, ExecPhase, ExecSnapshot, Paused,
     SandboxPhase, SandboxRecord, SandboxSnapshot, ShimRecord,
 };
+pub use mainstay_messages::sandbox::SandboxChange;
 pub use mainstay_messages::spec::{
-    Access, BlockDeviceLimit, BlockIo, ContainerPid, Device, DeviceKind, DeviceRule, HostEntry,
-    HugepageLimit, IdMapping, IdMappings, ImageRoot, LayeredRoot, Mac, Mount, MountSource, NameLookup,
-    Network, NewPrivileges, Owners, PidMode, PortMapping, Privilege, ProcessSpec, Propagation, Protocol,
-    Resources, Rlimit, Rootfs, Seccomp, Security, Stdin, SupplementaryGroups, Terminal, UNLIMITED,
-    UserNamespace, WindowSize,
+    Access, AppArmor, BlockDeviceLimit, BlockIo, CgroupParent, ContainerIdentity, ContainerPid, CpuTime,
+    Device, DeviceKind, DeviceRule, HostEntry, HugepageLimit, IdMapping, IdMappings, ImageMount, ImageRoot,
+    IpcMode, LayeredMount, LayeredRoot, Mac, MissingSource, Mount, MountSource, NameLookup, Network,
+    NewPrivileges, Owners, PidMode, PodIdentity, PodPlan, PortMapping, Privilege, ProcessSpec, Propagation,
+    Protocol, Relabel, Resources, Restriction, Rlimit, Rootfs, Seccomp, Security, SelinuxLabel, Stdin,
+    Submounts, SupplementaryGroups, Terminal, UNLIMITED, UserNamespace, WindowSize,
 };
 pub use mainstay_messages::supervisor::{DiskUsage, SandboxStats, Stats};
+pub use mainstay_messages::usage::{
+    ContainerUsage, CpuUsage, Depth, DiskIo, DiskSample, GroupUsage, Holdings, HugepageUse, InterfaceUsage,
+    MemoryUsage, PodUsage, Pressure, ProcessCounts, Stall, Traffic,
+};
 pub use mainstay_messages::{
-    ContainerId, ContainerSpec, Error, ExecId, ExecSpec, Exit, ExitStatus, Name, ProcessIdentity, Result,
-    SandboxId, SandboxSpec, Signal, Timestamp, UnknownReason,
+    ContainerId, ContainerSpec, Error, ExecId, ExecSpec, Exit, ExitStatus, Name, ProcessIdentity,
+    ProcessUser, Result, SandboxId, SandboxSpec, Signal, Timestamp, UnknownReason,
 };
 pub use mainstay_metrics::{Format as MetricsFormat, MetricsSettings, exposition};
 pub use mainstay_oci_image::Reference as ImageReference;
@@ -123,6 +131,8 @@ pub use runtime::{Runtime, Shutdown, StopOptions};
 pub use session::{
     AttachOptions, EXEC_OUTPUT_BYTES_MAX, ExecOutput, Session, SessionItem, SessionReader, SessionWriter,
 };
+#[doc(inline)]
+pub use usage::{DISK_INTERVAL_DEFAULT_MS, FileSystem, RATE_WINDOW_MIN_MS, WANTED_MS};
 
 /// Unix sockets that a daemon serves on: made safely, taken over from a dead one, and closed to others.
 pub mod socket {

@@ -133,7 +133,7 @@ fn noted(what: What) -> Noted {
 
 impl Node {
     fn facts(&self, pod: &SandboxRecord) -> PodFacts {
-        PodFacts::of(pod, format!("{}/{}", self.cgroup_parent.trim_end_matches('/'), pod.id))
+        PodFacts::of(pod, pod.cgroup(&self.cgroup_parent))
     }
 }
 

@@ -23,7 +23,7 @@ use mainstay_messages::event::{Bearer, Event, Seq};
 use mainstay_messages::plugin::PluginStatus;
 use mainstay_messages::record::{ContainerSnapshot, ExecSnapshot, SandboxSnapshot};
 use mainstay_messages::router::{CreateContainer, Pulse, RunSandbox};
-use mainstay_messages::sandbox::{MeasureSandbox, RemoveSandbox, StopSandbox};
+use mainstay_messages::sandbox::{MeasureSandbox, RemoveSandbox, SandboxChange, StopSandbox, UpdateSandbox};
 use mainstay_messages::spec::{Network, Resources, Stdin, WindowSize};
 use mainstay_messages::supervisor::{Consult, SandboxStats, Stats};
 use mainstay_messages::{
@@ -152,10 +152,9 @@ impl Runtime {
     /// the machine could not make it, it stays listed as exited, with [`mainstay_messages::ExitStatus::StartError`].
     pub async fn create_container(&self, sandbox: &SandboxId, spec: ContainerSpec) -> Result<ContainerId> {
         spec.check()?;
-        let image = spec.image().map(|root| root.image.clone());
-        match image {
-            Some(image) => self.create_on_image(sandbox.clone(), spec, image).await,
-            None => self.send(CreateContainer { sandbox: sandbox.clone(), spec }).await,
+        match spec.image().is_some() || spec.mounted_images().next().is_some() {
+            true => self.create_on_images(sandbox.clone(), spec).await,
+            false => self.send(CreateContainer { sandbox: sandbox.clone(), spec }).await,
         }
     }
 
@@ -212,6 +211,17 @@ impl Runtime {
     /// the machine does not have.
     pub async fn update_container(&self, container: &ContainerId, change: Resources) -> Result<()> {
         self.route(UpdateContainer { container: container.clone(), change, consult: Consult::Plugins }).await
+    }
+
+    /// Changes the limits of a ready pod, and what it is expected to take, of which plugins are told; one of them may say no.
+    /// What is not given stays as it is; a value of [`mainstay_messages::spec::UNLIMITED`] lifts a limit.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::InvalidArgument`], [`Error::WrongPhase`] when it is not ready, [`Error::InProgress`]
+    /// while another change is being made, [`Error::Unsupported`] for a limit that the machine does not have.
+    pub async fn update_sandbox(&self, sandbox: &SandboxId, change: SandboxChange) -> Result<()> {
+        change.check()?;
+        self.route(UpdateSandbox { sandbox: sandbox.clone(), change }).await
     }
 
     /// Removes a container with its files. One that is unknown counts as success.
@@ -409,6 +419,16 @@ impl Runtime {
     pub fn events(&self, options: EventOptions) -> EventStream {
         let log = &self.system.event_log;
         EventStream::new(log.subscribe(options.after), options, log.last(), self.closed())
+    }
+
+    /// The number of the newest entry of the journal.
+    pub fn last_event(&self) -> Seq {
+        self.system.event_log.last()
+    }
+
+    /// The number of the newest entry from before this runtime began: what comes after it has happened, or was found, since.
+    pub fn began_after(&self) -> Seq {
+        self.system.began_after
     }
 
     /// What happens from now on, to one object or to all.

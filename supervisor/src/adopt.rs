@@ -41,6 +41,7 @@ pub(crate) async fn adopt(
     containers: Vec<ContainerId>,
 ) -> Result<Option<Rc<Shim>>> {
     let (sandbox, network) = (record.id.clone(), record.network.clone());
+    machine.places.learn(&record)?;
     let what = format!("the search for the shim of pod {sandbox}");
     match machine.blocking(what, move |machine| look(machine, &record)).await? {
         Looked::Running(shim, pidfd, held) => {

@@ -69,6 +69,9 @@ pub(crate) fn check_sources(record: &ContainerRecord) -> Result<()> {
             continue;
         }
         peers::check(index, mount)?;
+        if matches!(mount.source, MountSource::Image(_)) {
+            return Err(unresolved());
+        }
         if let MountSource::Bind { path } = &mount.source
             && let Err(error) = fs::metadata(path)
         {
@@ -87,7 +90,7 @@ pub(crate) fn check_sources(record: &ContainerRecord) -> Result<()> {
 
 /// An image whose layers the runtime has not looked up.
 fn unresolved() -> Error {
-    Error::internal("a container's root", "its image has no layers yet")
+    Error::internal("a container", "an image of it has no layers yet")
 }
 
 /// Whether something was there before it was made.

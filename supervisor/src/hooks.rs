@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use mainstay_messages::record::{ContainerRecord, SandboxRecord};
 use mainstay_messages::spec::Resources;
-use mainstay_messages::supervisor::PodEnd;
+use mainstay_messages::supervisor::{PodEnd, UpdatePod};
 use mainstay_messages::{ContainerId, Exit, ProcessIdentity, Result, SandboxId};
 use mainstay_nri::adjust::{self, PodFacts};
 use mainstay_nri::api::{Container, ContainerState, Event, PodSandbox};
@@ -68,6 +68,17 @@ pub(crate) async fn run_pod(launch: &Launch) -> Result<()> {
             Err(error)
         }
     }
+}
+
+/// UpdatePodSandbox: what a pod is expected to take changes, and nothing of it is done yet. A plugin may say no.
+pub(crate) async fn update_pod(machine: &Arc<Machine>, change: &UpdatePod) -> Result<()> {
+    let _told = (machine, change);
+    Ok(())
+}
+
+/// PostUpdatePodSandbox. Nobody waits for that.
+pub(crate) fn pod_updated(machine: &Arc<Machine>, change: &UpdatePod) {
+    let _told = (machine, change);
 }
 
 /// StopPodSandbox: its containers have ended, and the pod is still whole.

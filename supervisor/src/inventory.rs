@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   /proc ─────────── shims ──────┐
-//!   cgroup_parent ─── cgroups ────┤
+//!   cgroup_parent ─── cgroups ────┤      (and those of pods elsewhere, by their directories)
 //!   mountinfo ─────── mounts ─────┼──► Inventory
 //!   state_dir, root_dir ─ files ──┤
 //!   networks, netns_dir ──────────┘
 //! ```
 //!
-//! Owns: the looking, below our own directories and cgroup alone, and saying whose each thing is by its place. Never:
+//! Owns: the looking, below our own directories and cgroups alone, and saying whose each thing is by its place. Never:
 //! looks at a record, decides whether something should be there, or changes anything. All of it blocks.
 
 mod files;
@@ -70,12 +70,20 @@ fn shims(machine: &Machine, clock: &ProcessClock) -> Vec<Thing> {
     find::find_all_shims(&machine.directories).into_iter().map(thing).collect()
 }
 
-/// The cgroups below ours, two deep (what is below that, containers have made themselves), and what runs in them.
+/// The cgroups below ours and those of pods elsewhere, two deep (what is below that, containers have made themselves), and what runs in them.
 fn groups(machine: &Machine, clock: &ProcessClock) -> Result<Vec<Thing>> {
     let mut things = Vec::new();
     let listed = |path: &CgroupPath| list_children(&machine.layout, path).map_err(cgroup::error);
     let mut accounted = BTreeSet::new();
-    for pod in listed(machine.cgroup_parent())? {
+    let mut pods = listed(machine.cgroup_parent())?;
+    for (sandbox, parent) in machine.places.elsewhere(&machine.directories) {
+        // What else is there is not ours.
+        let own = machine.pod_cgroup(&sandbox)?;
+        if listed(&parent)?.contains(&own) {
+            pods.push(own);
+        }
+    }
+    for pod in pods {
         let sandbox: Option<SandboxId> = last_name(&pod).and_then(|name| name.parse().ok());
         let pods = sandbox.as_ref().map(Owner::pod).unwrap_or_default();
         for inner in listed(&pod)? {

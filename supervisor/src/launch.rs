@@ -49,8 +49,9 @@ pub(crate) static RUN_POD: Saga<Launch, Remains> = Saga {
             name: "directories",
             act: |launch| Box::pin(make_directories(launch)),
             undo: Some(|remains| Box::pin(stop::remove_directories(remains))),
-            // They lead to the shim, hold its exit records, and tell whose a network is that could not be taken back.
-            undone_after: &["shim", "network"],
+            // They lead to the shim and to the cgroup, hold exit records, and tell whose a network is that could not be taken
+            // back.
+            undone_after: &["cgroup", "shim", "network"],
         },
         Step {
             name: "cgroup",
@@ -124,7 +125,13 @@ impl Progress for Launch {
 /// Takes the steps of [`RUN_POD`], the last of which waits for plugins. When it fails, nothing is left, or the next stop
 /// finds it.
 pub(crate) async fn launch(machine: Arc<Machine>, facts: Facts, record: SandboxRecord) -> Result<Rc<Shim>> {
+    if record.spec.cgroup_parent.is_some() && machine.settings.lifetime == Lifetime::WithRuntime {
+        let reason =
+            "the shims of this runtime end with it, and remove the cgroup above their pods' then".to_owned();
+        return Err(Error::Unsupported { setting: "cgroup_parent".to_owned(), reason });
+    }
     let remains = Remains::of(&machine, &record.id, None, PodEnd::Removed).await?;
+    machine.places.learn(&record)?;
     let launch = Launch { remains, record, facts, told: Cell::new(Telling::Due) };
     let (made, report) = RUN_POD.run(&launch).await;
     machine.note_pod(&launch.record.id, report);

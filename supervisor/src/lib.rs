@@ -26,8 +26,9 @@
 //! | [`network`], [`netns`], `attach` | the networks of pods: the port to them, the names of namespaces, the steps |
 //! | [`user_namespaces`] | which ids of the host pods with a user namespace have |
 //! | `saga`, [`faults`] | steps with what undoes them, and where tests strike |
-//! | `launch`, `adopt`, `stop`, `task` | what is done with a shim, command by command |
+//! | `launch`, `adopt`, `stop`, `task`, `pod_limits` | what is done with a shim, command by command |
 //! | `shim`, `exits`, `facts`, `link`, `watch` | one shim: its life, its exits and where they go, its connection, its process |
+//! | [`usage`] | what pods and containers use, for many at once |
 //! | `hooks` | what plugins are told, as steps of the sagas |
 //! | `witness` | what became of a container whose shim does not speak for it |
 //! | `spawn`, `zygote`, `files`, `volumes`, `cgroup`, `disks`, `peers`, `machine` | the work on the machine that blocks |
@@ -57,6 +58,8 @@ pub mod network;
 pub mod oci;
 pub mod paths;
 mod peers;
+mod places;
+mod pod_limits;
 pub mod rebuilt;
 mod saga;
 pub mod sealed;
@@ -67,6 +70,7 @@ pub mod state;
 mod stop;
 pub mod supervisor;
 mod task;
+pub mod usage;
 pub mod user_namespaces;
 mod volumes;
 mod watch;

@@ -23,6 +23,7 @@ use crate::host::HostFacts;
 use crate::netns::NamespaceNames;
 use crate::network::PodNetworks;
 use crate::paths::Directories;
+use crate::places::CgroupPlaces;
 use crate::saga::{Report, Turns};
 use crate::sealed::SealedProgram;
 use crate::settings::{Lifetime, Program, SupervisorSettings};
@@ -49,7 +50,8 @@ pub(crate) struct Machine {
     /// What plugins were told.
     pub told: Book,
     plugins: OnceLock<Nri>,
-    cgroup_parent: CgroupPath,
+    /// Where the cgroups of pods are.
+    pub places: CgroupPlaces,
     program: OnceLock<SealedProgram>,
     journal: Recipient<Noted>,
     /// The last to be dropped: all that works on the machine is over then.
@@ -83,7 +85,7 @@ impl Machine {
             layout,
             host: HostFacts::detect().map_err(|error| Error::unavailable("/proc", error))?,
             boot_id: crate::identity::boot_id().map_err(|error| Error::unavailable("/proc", error))?,
-            cgroup_parent,
+            places: CgroupPlaces::new(cgroup_parent),
             lifeline,
             zygote: Zygote::default(),
             turns: Turns::default(),
@@ -125,14 +127,14 @@ impl Machine {
         self.journal.do_send(Noted { subject: Subject::container(sandbox, container), what });
     }
 
-    /// The path of the cgroup above those of the pods.
+    /// The path of the cgroup above those of the pods that name no other.
     pub fn cgroup_parent(&self) -> &CgroupPath {
-        &self.cgroup_parent
+        self.places.own()
     }
 
     /// The path of a pod's cgroup.
     pub fn pod_cgroup(&self, sandbox: &SandboxId) -> Result<CgroupPath> {
-        self.cgroup_parent.child(sandbox.as_str()).map_err(|error| Error::internal("the pod's cgroup", error))
+        self.places.of(&self.directories, sandbox)
     }
 
     /// A handle on a pod's cgroup.

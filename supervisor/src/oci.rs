@@ -17,9 +17,11 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use mainstay_launch::{GROUPS_ANNOTATION, GROUPS_STRICT};
-use mainstay_messages::Result;
 use mainstay_messages::record::{ContainerRecord, SandboxRecord};
-use mainstay_messages::spec::{Access, IdMappings, Privilege, Seccomp, Security, SupplementaryGroups};
+use mainstay_messages::spec::{
+    Access, ContainerPid, IdMappings, Privilege, Seccomp, Security, SupplementaryGroups,
+};
+use mainstay_messages::{Error, Result};
 use mainstay_task_api::USER_ANNOTATION;
 use oci_spec::runtime::{Capabilities, Linux, LinuxSeccomp, Root, Spec};
 
@@ -106,6 +108,10 @@ pub fn container_spec(
     let ids = around.pod.ids.as_ref();
     if ids.is_some() {
         mounts::check_propagation(&spec.mounts)?;
+        if spec.pid == ContainerPid::Host {
+            let expected = "the pod's or one of its own, in a pod with a user namespace";
+            return Err(Error::invalid("pid", "host", expected));
+        }
     }
     let capabilities = capabilities::of(&spec.security, &around.host.capabilities)?;
     let mut root = Root::default();
@@ -113,7 +119,7 @@ pub fn container_spec(
 
     let mut linux = Linux::default();
     linux
-        .set_namespaces(Some(namespaces::of(sandbox.spec.pid, around.pod, around.other_pid)))
+        .set_namespaces(Some(namespaces::of(sandbox.spec.pid, &spec.pid, around.pod, around.other_pid)))
         .set_uid_mappings(ids.map(|ids| namespaces::mappings(&ids.uids)))
         .set_gid_mappings(ids.map(|ids| namespaces::mappings(&ids.gids)))
         .set_resources(Some(container_resources(spec, ids, around.host)))

@@ -19,9 +19,10 @@ use mainstay_messages::network::PodNetwork;
 use mainstay_messages::process::{Exit, UnknownReason};
 use mainstay_messages::record::ShimRecord;
 use mainstay_messages::router::{ExitReceipt, ShimDied};
+use mainstay_messages::spec::IpcMode;
 use mainstay_messages::{ContainerId, Error, ProcessIdentity, Result, SandboxId, SandboxSpec};
 use mainstay_task_api::convert::ProcessKey;
-use mainstay_task_api::extension::{CreatePodRequest, IdMapping, NetworkMode, PidMode};
+use mainstay_task_api::extension::{self as wire, CreatePodRequest, IdMapping, NetworkMode, PidMode};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use ttrpc::Code;
@@ -217,6 +218,7 @@ impl Shim {
             hostname: pod.hostname().to_owned(),
             network: network(pod.network).into(),
             pid: pid_mode(pod.pid).into(),
+            ipc: ipc_mode(pod.ipc).into(),
             sysctls: pod.sysctls.clone().into_iter().collect(),
             uids: self.record.ids.iter().flat_map(|ids| &ids.uids).map(mapping).collect(),
             gids: self.record.ids.iter().flat_map(|ids| &ids.gids).map(mapping).collect(),
@@ -249,10 +251,13 @@ impl Shim {
             };
             *place = Some(namespace.path.into());
         }
-        if namespaces.ids.is_some() && namespaces.user.is_none() {
-            // Its containers would have the host's ids.
+        // Its containers would have the host's ids.
+        let without_ids = namespaces.ids.is_some() && namespaces.user.is_none();
+        let with_own_ipc = pod.ipc == IpcMode::Host && namespaces.ipc.is_some();
+        let ignored = [(without_ids, "user_namespace"), (with_own_ipc, "ipc")];
+        if let Some((_, setting)) = ignored.into_iter().find(|(ignored, _)| *ignored) {
             let what = format!("the making of namespaces by the shim of pod {}", self.sandbox);
-            let reason = "user_namespace: the program of the shim is too old for it".to_owned();
+            let reason = format!("{setting}: the program of the shim is too old for it");
             return Err(CallError::Refused { what, code: Code::UNIMPLEMENTED, reason });
         }
         Ok(self.namespaces.borrow_mut().insert(namespaces).clone())
@@ -329,6 +334,13 @@ fn network(network: mainstay_messages::spec::Network) -> NetworkMode {
         | mainstay_messages::spec::Network::None
         | mainstay_messages::spec::Network::Builtin
         | mainstay_messages::spec::Network::Cni => NetworkMode::NETWORK_PRIVATE,
+    }
+}
+
+fn ipc_mode(ipc: IpcMode) -> wire::IpcMode {
+    match ipc {
+        IpcMode::Pod => wire::IpcMode::IPC_POD,
+        IpcMode::Host => wire::IpcMode::IPC_HOST,
     }
 }
 

@@ -91,7 +91,11 @@ pub(crate) async fn remove_cgroup(remains: &Remains) -> Result<()> {
 /// Removes the pod's directory and all that is in it.
 pub(crate) async fn remove_directories(remains: &Remains) -> Result<()> {
     let sandbox = remains.sandbox.clone();
-    let work = move |machine: &Machine| files::remove_tree(&machine.directories.pod(&sandbox));
+    let work = move |machine: &Machine| {
+        files::remove_tree(&machine.directories.pod(&sandbox))?;
+        machine.places.forget(&sandbox);
+        Ok(())
+    };
     remains.turn.blocking(format!("the removal of the directories of pod {}", remains.sandbox), work).await
 }
 

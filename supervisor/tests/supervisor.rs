@@ -7,7 +7,7 @@ use std::time::Instant;
 use mainstay_messages::process::{ExitStatus, UnknownReason};
 use mainstay_messages::router::TaskKey;
 use mainstay_messages::spec::{
-    Access, Mount, MountSource, Network, PidMode, Privilege, Rlimit, Rootfs, Terminal, WindowSize,
+    Access, CpuTime, Mount, MountSource, Network, PidMode, Privilege, Rlimit, Rootfs, Terminal, WindowSize,
 };
 use mainstay_messages::supervisor::{
     AdoptShim, Adopted, DeleteTask, MeasureShim, MeasureTask, PodEnd, QueryTask, SignalScope, SignalTask,
@@ -83,13 +83,7 @@ async fn what_cannot_start_says_why_and_leaves_nothing() {
     assert!(world.left_of(&rootless).is_empty());
 
     let mut unmounted = world.container(&sandbox, "unmounted", &["true"]);
-    unmounted.spec.mounts = vec![Mount {
-        target: "/data".into(),
-        source: MountSource::Bind { path: "/nonexistent/data".into() },
-        access: Default::default(),
-        propagation: Default::default(),
-        owners: Default::default(),
-    }];
+    unmounted.spec.mounts = vec![Mount::new(MountSource::Bind { path: "/nonexistent/data".into() }, "/data")];
     let error = supervisor.create(&sandbox, &unmounted).await.expect_err("no source");
     assert!(error.to_string().starts_with("mounts[0].source"), "{error}");
     assert!(world.left_of(&unmounted).is_empty());
@@ -270,27 +264,15 @@ type Change = fn(&mut SandboxSpec, &mut ContainerSpec);
 })]
 #[case::read_only("! touch /x 2>/dev/null && touch /tmp/x /dev/shm/x && [ $(hostname) = pod ] && echo good", |_: &mut SandboxSpec, c: &mut ContainerSpec| {
     c.security.root = Access::ReadOnly;
-    c.mounts.push(Mount {
-        target: "/tmp".into(),
-        source: MountSource::Tmpfs { size_bytes: Some(1 << 20) },
-        access: Access::ReadWrite,
-        propagation: Default::default(),
-        owners: Default::default(),
-    });
+    c.mounts.push(Mount::tmpfs("/tmp", Some(1 << 20)));
 })]
 #[case::read_only_bind("ls /data >/dev/null && ! touch /data/x 2>/dev/null && echo good", |_: &mut SandboxSpec, c: &mut ContainerSpec| {
-    c.mounts.push(Mount {
-        target: "/data".into(),
-        source: MountSource::Bind { path: std::env::temp_dir() },
-        access: Access::ReadOnly,
-        propagation: Default::default(),
-        owners: Default::default(),
-    });
+    c.mounts.push(Mount::bind(std::env::temp_dir(), "/data", Access::ReadOnly));
 })]
 #[case::limited("[ $(ulimit -n) = 77 ] && echo good", |pod: &mut SandboxSpec, c: &mut ContainerSpec| {
     pod.resources.memory_bytes = Some(256 << 20);
     c.resources.memory_bytes = Some(64 << 20);
-    c.resources.cpu_millis = Some(500);
+    c.resources.cpu_time = Some(CpuTime::of_millis(500));
     c.resources.cpu_shares = Some(512);
     c.resources.pids = Some(50);
     c.rlimits.push(Rlimit { name: "NOFILE".into(), soft: 77, hard: 77 });
@@ -405,13 +387,7 @@ async fn another_supervisor_adopts_what_runs() {
         "short",
         &["sh", "-c", "while ! [ -e /gate/gate ]; do sleep 0.01; done; exit 42"],
     );
-    short.spec.mounts = vec![Mount {
-        target: "/gate".into(),
-        source: MountSource::Bind { path: world.directories.pods() },
-        access: Default::default(),
-        propagation: Default::default(),
-        owners: Default::default(),
-    }];
+    short.spec.mounts = vec![Mount::new(MountSource::Bind { path: world.directories.pods() }, "/gate")];
     let ended = first.run(&sandbox, &short).await;
     first.vanish();
     std::fs::write(&gate, "").expect("opened");

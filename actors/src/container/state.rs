@@ -399,7 +399,7 @@ fn forward(call: CallId, what: Forward) -> Outcome<State> {
 }
 
 /// Whether an error says for certain that nothing was done. After any other the work may have been done.
-fn is_definite(error: &Error) -> bool {
+pub(crate) fn is_definite(error: &Error) -> bool {
     !matches!(
         error,
         Error::DeadlineExceeded { .. }

@@ -12,7 +12,7 @@ use mainstay_messages::spec::Resources;
 use mainstay_messages::supervisor::{
     AdoptShim, Adopted, CreateTask, DeleteTask, ExecStarted, FreezeTask, LaunchShim, Launched, MeasureShim,
     MeasureTask, QueryTask, ReopenTaskLog, ResizeTask, SandboxStats, SignalTask, StartExecTask, StartTask,
-    Stats, StopShim, TaskKnowledge, TaskMade, UpdateTask,
+    Stats, StopShim, TaskKnowledge, TaskMade, UpdatePod, UpdateTask,
 };
 use mainstay_messages::{Error, Exit, Result, SandboxId, Timestamp};
 
@@ -230,7 +230,7 @@ impl Handler<CreateTask> for FakeSupervisor {
     ) -> Self::Result {
         self.call(Made::of_container(Call::CreateTask, &sandbox.id, &record.id), move |host| {
             let process = host.lock().create_task(&sandbox.id, &record.id, record.spec.name.as_str())?;
-            Ok(TaskMade { process, adjustment: None })
+            Ok(TaskMade { process, adjustment: None, user: None })
         })
     }
 }
@@ -338,6 +338,14 @@ impl Handler<UpdateTask> for FakeSupervisor {
         self.call(Made::of_container(Call::UpdateTask, &sandbox, &container), move |host| {
             host.lock().update_task(&sandbox, &container, limits).map(|()| None)
         })
+    }
+}
+
+impl Handler<UpdatePod> for FakeSupervisor {
+    type Result = ResponseFuture<Result<()>>;
+
+    fn handle(&mut self, message: UpdatePod, _ctx: &mut Context<Self>) -> Self::Result {
+        self.call(Made::of_pod(Call::UpdatePod, &message.record.id), |_host| Ok(()))
     }
 }
 

@@ -8,7 +8,7 @@ use mainstay_messages::container::{
 };
 use mainstay_messages::record::Paused;
 use mainstay_messages::router::Child;
-use mainstay_messages::sandbox::{AdmitContainer, MeasureSandbox, RemoveSandbox, StopSandbox};
+use mainstay_messages::sandbox::{AdmitContainer, MeasureSandbox, RemoveSandbox, StopSandbox, UpdateSandbox};
 use mainstay_messages::supervisor::{SandboxStats, Stats};
 use mainstay_messages::{ContainerId, ExecId, Result, SandboxId};
 
@@ -203,6 +203,8 @@ routable!(RemoveSandbox => (), sandbox.sandbox, Reserved, success,
     |_this| sandbox::Request::Remove, Done);
 routable!(AdmitContainer => (), sandbox.sandbox, Always, not_found,
     |this| sandbox::Request::Admit(this.container), Done);
+routable!(UpdateSandbox => (), sandbox.sandbox, Ordinary, not_found,
+    |this| sandbox::Request::Update(Box::new(this.change)), Done);
 routable!(MeasureSandbox => SandboxStats, sandbox.sandbox, Ordinary, not_found,
     |_this| sandbox::Request::Measure, Stats);
 

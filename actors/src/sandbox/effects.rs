@@ -13,7 +13,7 @@ use mainstay_messages::container::{IfRunning, RemoveContainer, StopContainer};
 use mainstay_messages::event::Subject;
 use mainstay_messages::router::{Child, Deregister};
 use mainstay_messages::spec::STOP_GRACE_DEFAULT_MS;
-use mainstay_messages::supervisor::{AdoptShim, LaunchShim, MeasureShim, StopShim};
+use mainstay_messages::supervisor::{AdoptShim, LaunchShim, MeasureShim, StopShim, UpdatePod};
 use mainstay_messages::{ContainerId, Error, ProcessIdentity, Result};
 
 use super::state::{Answer, Ask, Effect, Input};
@@ -32,6 +32,9 @@ pub const ADOPT_TIMEOUT_MS: u64 = 10_000;
 pub const STOP_SHIM_TIMEOUT_MS: u64 = 150_000;
 /// Time for the supervisor to measure a pod, in milliseconds.
 pub const MEASURE_TIMEOUT_MS: u64 = 15_000;
+/// Time for the supervisor to ask plugins about other limits of a pod and to put them in force, in milliseconds: more than all
+/// of them have.
+pub const UPDATE_TIMEOUT_MS: u64 = 90_000;
 /// Time beyond a container's grace and kill for it to answer a stop, in milliseconds. After that the shim is
 /// ended, which ends the container for certain.
 pub const STOP_SLACK_MS: u64 = 5_000;
@@ -139,6 +142,13 @@ impl Sandbox {
                 let stops: Vec<_> =
                     containers.into_iter().map(|id| self.stop_container(id, grace_ms)).collect();
                 self.later(join_all(stops).map(|_| Input::ContainersStopped), ctx);
+            }
+            Ask::Update(wanted, consult) => {
+                let (limits, plan) = *wanted;
+                let message = UpdatePod { record: record.clone(), limits, plan, consult };
+                let what = format!("the change of limits of pod {sandbox}");
+                let asked = ask(supervisor.update_pod.clone(), message, what, UPDATE_TIMEOUT_MS);
+                self.later(asked.map(Input::Updated), ctx);
             }
             Ask::RemoveContainers => {
                 let to = &self.links.remove_container;

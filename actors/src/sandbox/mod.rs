@@ -24,6 +24,7 @@ use std::collections::BTreeMap;
 use actix::{Actor, Context, Handler, Message, Recipient};
 use mainstay_messages::container::{RemoveContainer, StopContainer};
 use mainstay_messages::router::Deregister;
+use mainstay_messages::sandbox::SandboxChange;
 use mainstay_messages::spec::SandboxSpec;
 use mainstay_messages::supervisor::SandboxStats;
 use mainstay_messages::{ContainerId, Error, Result, SandboxId};
@@ -77,6 +78,7 @@ pub(crate) enum Request {
     },
     Remove,
     Measure,
+    Update(Box<SandboxChange>),
     ContainerGone(ContainerId),
     ShimDied(String),
     Recover,
@@ -185,6 +187,7 @@ impl Handler<Deliver> for Sandbox {
             Request::Stop { grace_ms } => Input::Stop { call, grace_ms },
             Request::Remove => Input::Remove { call },
             Request::Measure => Input::Measure { call },
+            Request::Update(change) => Input::Update { call, change },
             Request::ContainerGone(container) => Input::ContainerGone(container),
             Request::ShimDied(reason) => Input::ShimDied(reason),
             Request::Recover => Input::Recover,

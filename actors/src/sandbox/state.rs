@@ -2,6 +2,7 @@
 //! and undo, `adoption` what happens to one that was found in the store.
 
 mod adoption;
+mod change;
 mod draft;
 mod teardown;
 #[cfg(test)]
@@ -24,11 +25,13 @@ use crate::call::CallId;
 use crate::machine::{Durability, Machine, Now, Outcome, Plan, Write};
 
 pub use adoption::{ADOPT_RETRY_MAX_MS, ADOPT_RETRY_MS, HowDown};
+pub use change::{LIMITS_RETRY_MAX_MS, LIMITS_RETRY_MS};
 pub use teardown::{TEARDOWN_RETRY_MAX_MS, TEARDOWN_RETRY_MS};
 
 pub use vocabulary::{Answer, Ask, Effect, Input};
 
 use adoption::Adoption;
+use change::Changing;
 use draft::Draft;
 use teardown::Pace;
 
@@ -64,6 +67,7 @@ pub struct State {
     removers: Vec<CallId>,
     wish: Wish,
     since: Timestamp,
+    change: Option<Changing>,
     containers: Arc<BTreeSet<ContainerId>>,
 }
 
@@ -142,6 +146,7 @@ impl State {
             stoppers: Vec::new(),
             removers: Vec::new(),
             wish: Wish::Stay,
+            change: None,
             containers: Arc::new(containers),
         }
     }
@@ -173,7 +178,13 @@ impl State {
 
     fn activity(&self) -> Option<Activity> {
         let step = match self.work {
-            Work::None => return None,
+            Work::None => {
+                return self.change.as_ref().map(|change| Activity {
+                    operation: "update".to_owned(),
+                    step: "change the limits".to_owned(),
+                    since: change.since,
+                });
+            }
             Work::Launch => "start the shim",
             Work::Undo => "undo the start of the shim",
             Work::StopContainers => "stop the containers",
@@ -352,9 +363,10 @@ impl State {
             Input::Stop { call, .. } | Input::Remove { call } => {
                 Outcome::Ignore { call: Some(call), why: "already gone" }
             }
-            Input::Run { call, .. } | Input::Admit { call, .. } | Input::Measure { call } => {
-                Outcome::Deny { call, error: self.terminating() }
-            }
+            Input::Run { call, .. }
+            | Input::Admit { call, .. }
+            | Input::Measure { call }
+            | Input::Update { call, .. } => Outcome::Deny { call, error: self.terminating() },
             Input::Written => {
                 let mut draft = self.draft(now);
                 draft.retire();
@@ -381,6 +393,9 @@ impl Machine for State {
             Input::Stop { call, grace_ms } => self.stop(call, grace_ms, now),
             Input::Remove { call } => self.remove(call, now),
             Input::Measure { call } => self.measure(call),
+            Input::Update { call, change } => self.update(call, &change, now),
+            Input::Updated(result) => self.updated(result, now),
+            Input::LimitsAgain(failures) => self.limits_again(failures, now),
             Input::ShimDied(reason) => self.shim_died(reason, now),
             Input::ContainersStopped => self.containers_stopped(now),
             Input::ContainersRemoved(result) => self.containers_removed(result, now),
@@ -402,6 +417,7 @@ impl Machine for State {
                 | Input::Stop { .. }
                 | Input::Remove { .. }
                 | Input::Measure { .. }
+                | Input::Update { .. }
         );
         command && matches!(self.adoption, Adoption::Waiting { .. }) && self.standing == Standing::Recorded
     }

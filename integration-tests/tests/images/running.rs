@@ -121,13 +121,7 @@ async fn an_image_without_layers_has_an_empty_root() {
     let pod = runtime.pod("p").await;
     let created = runtime.create_container(&pod, spec("none", &name, &[])).await.expect_err("nothing to run");
     assert!(created.to_string().starts_with("command: "), "{created}");
-    let busybox = Mount {
-        target: "/busybox".into(),
-        source: MountSource::Bind { path: "/usr/bin/busybox".into() },
-        access: Access::ReadOnly,
-        propagation: Propagation::default(),
-        owners: Owners::default(),
-    };
+    let busybox = Mount::bind("/usr/bin/busybox", "/busybox", Access::ReadOnly);
     let spec = ContainerSpec { mounts: vec![busybox], ..spec("c", &name, &["/busybox", "echo", "runs"]) };
     let container = runtime.create_container(&pod, spec).await.expect("created");
     runtime.start_container(&container).await.expect("started");

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::*;
 use crate::codec;
 use crate::error::{Error, Result};
+use crate::sandbox::SandboxChange;
 
 mod limits;
 mod settings;
@@ -28,12 +29,21 @@ impl SandboxSpec {
             }
         }
         self.resources.check()?;
-        settings::check_sysctls(&self.sysctls, self.network)?;
+        settings::check_sysctls(&self.sysctls, self.network, self.ipc)?;
         self.names.check()?;
-        self.user_namespace.check(self.network, self.pid)?;
+        self.user_namespace.check(self.network, self.pid, self.ipc)?;
         self.check_network()?;
         check_labels("labels", &self.labels)?;
         check_labels("annotations", &self.annotations)?;
+        check_labels("notes", &self.notes)?;
+        self.identity.iter().try_for_each(|identity| identity.check())?;
+        check_length(self)
+    }
+}
+
+impl SandboxChange {
+    /// Checks its length. The limits are checked as they are to be, together with those that stay.
+    pub fn check(&self) -> Result<()> {
         check_length(self)
     }
 }
@@ -72,11 +82,14 @@ impl ContainerSpec {
         }
         self.rlimits.iter().try_for_each(Rlimit::check)?;
         settings::check_devices(&self.devices, &self.device_rules)?;
+        settings::check_cdi_devices(&self.cdi_devices)?;
         if let Some(path) = &self.log_path {
             check_absolute("log_path", path)?;
         }
         check_labels("labels", &self.labels)?;
         check_labels("annotations", &self.annotations)?;
+        check_labels("notes", &self.notes)?;
+        self.identity.iter().try_for_each(|identity| identity.check())?;
         check_length(self)
     }
 }
@@ -150,13 +163,37 @@ impl Mount {
                 "private; only files and directories of the host propagate",
             ));
         }
+        self.check_owners(index)?;
         match &self.source {
             MountSource::Bind { path } => check_absolute(&format!("mounts[{index}].source"), path),
             MountSource::Tmpfs { size_bytes: Some(0) } => {
                 Err(Error::invalid(format!("mounts[{index}].size_bytes"), "0", "a size above 0"))
             }
             MountSource::Tmpfs { .. } => Ok(()),
+            MountSource::Image(ImageMount { sub_path, .. }) => match sub_path {
+                Some(path) => check_sub_path(&format!("mounts[{index}].sub_path"), path),
+                None => Ok(()),
+            },
+            MountSource::Layers(layered) => {
+                let expected = "an image by its name or id; the runtime finds its layers";
+                let field = format!("mounts[{index}].source");
+                Err(Error::invalid(field, format!("layers of {}", layered.image), expected))
+            }
         }
+    }
+
+    fn check_owners(&self, index: usize) -> Result<()> {
+        let Owners::Given(mappings) = &self.owners else { return Ok(()) };
+        let field = format!("mounts[{index}].owners");
+        if !matches!(self.source, MountSource::Bind { .. }) {
+            let expected = "none: only files and directories of the host have other owners";
+            return Err(Error::invalid(field, "mappings of ids", expected));
+        }
+        if mappings.uids.is_empty() || mappings.gids.is_empty() {
+            let expected = "at least one range of users and one of groups";
+            return Err(Error::invalid(field, "mappings without a range", expected));
+        }
+        mappings.check(&field)
     }
 }
 
@@ -173,7 +210,31 @@ impl Security {
                 format!("at most {SECCOMP_PROFILE_LENGTH_MAX} bytes"),
             )),
             Seccomp::Profile { .. } | Seccomp::Default | Seccomp::Unconfined => Ok(()),
+        }?;
+        self.check_modules()
+    }
+
+    /// Names that are written to files of the kernel, each of them one word.
+    fn check_modules(&self) -> Result<()> {
+        let word = |text: &str| {
+            text.len() <= PROFILE_NAME_LENGTH_MAX && !text.contains(|c: char| c.is_whitespace() || c == '\0')
+        };
+        let expected =
+            |what: &str| format!("{what} of at most {PROFILE_NAME_LENGTH_MAX} bytes, without spaces");
+        if let AppArmor::Profile { name } = &self.apparmor
+            && (name.is_empty() || !word(name))
+        {
+            return Err(Error::invalid("apparmor", quoted(name), expected("the name of a profile")));
         }
+        let Some(label) = &self.selinux else { return Ok(()) };
+        let SelinuxLabel { user, role, kind, level } = label;
+        for (field, part) in [("user", user), ("role", role), ("type", kind), ("level", level)] {
+            // A level has colons in it.
+            if !word(part) || (field != "level" && part.contains(':')) {
+                return Err(Error::invalid(format!("selinux.{field}"), quoted(part), expected("a word")));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -243,6 +304,19 @@ fn check_absolute(field: &str, path: &Path) -> Result<()> {
     Err(Error::invalid(field, shown, expected))
 }
 
+/// A path inside an image: links in it are for whoever opens it.
+fn check_sub_path(field: &str, path: &Path) -> Result<()> {
+    let plain = path.components().all(|part| !matches!(part, Component::ParentDir));
+    let text = path.to_str().filter(|text| !text.contains('\0') && text.len() < PATH_LENGTH_MAX);
+    if plain && text.is_some_and(|text| !text.is_empty()) {
+        return Ok(());
+    }
+    let shown = quoted(&path.to_string_lossy());
+    let expected =
+        format!("a path inside the image in UTF-8, without \"..\", shorter than {PATH_LENGTH_MAX} bytes");
+    Err(Error::invalid(field, shown, expected))
+}
+
 fn check_strings<'a>(field: &str, strings: impl Iterator<Item = &'a str>) -> Result<()> {
     for (count, text) in strings.enumerate() {
         if count / 2 >= ARGUMENTS_MAX {
@@ -272,6 +346,14 @@ fn check_labels(field: &str, labels: &BTreeMap<String, String>) -> Result<()> {
         format!("{} entries of {bytes} bytes", labels.len()),
         format!("at most {LABELS_MAX} entries of {LABELS_LENGTH_MAX} bytes together"),
     ))
+}
+
+/// Checks a text that is kept and given back as it is.
+pub(super) fn check_text(field: &str, text: &str, length_max: usize) -> Result<()> {
+    if text.len() <= length_max && !text.contains('\0') {
+        return Ok(());
+    }
+    Err(Error::invalid(field, quoted(text), format!("at most {length_max} bytes, none of them NUL")))
 }
 
 /// A value as an error shows it: quoted, and never longer than a line.

@@ -10,7 +10,7 @@ pub const DEVICES_MAX: usize = 1_024;
 /// A device of the host that a container gets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
-    /// Its node on the host.
+    /// Its node on the host, or a directory with nodes.
     pub path: PathBuf,
     /// Where it is in the container; as on the host when not given.
     #[serde(default)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ContainerSpec, Rootfs, volumes};
+use super::{ContainerSpec, ImageMount, LayeredMount, Mount, MountSource, Rootfs, volumes};
 use crate::error::{Error, Result};
 use crate::image::{Image, ImageId, ImageName};
 
@@ -48,6 +48,31 @@ impl ContainerSpec {
             Rootfs::Image(root) => Some(root),
             Rootfs::Layers(_) | Rootfs::Host | Rootfs::Directory { .. } | Rootfs::CopyOnWrite { .. } => None,
         }
+    }
+
+    /// The images that are to be mounted into it, each with the place of its mount in the list.
+    pub fn mounted_images(&self) -> impl Iterator<Item = (usize, &ImageName)> {
+        self.mounts.iter().enumerate().filter_map(|(index, mount)| match &mount.source {
+            MountSource::Image(ImageMount { image, .. }) => Some((index, image)),
+            MountSource::Layers(_) | MountSource::Bind { .. } | MountSource::Tmpfs { .. } => None,
+        })
+    }
+
+    /// The container with the layers of an image in one of its mounts that asks for an image. Others stay as they are.
+    #[must_use]
+    pub fn with_mounted_image(mut self, index: usize, image: ImageId, layers: Vec<PathBuf>) -> Self {
+        if let Some(mount) = self.mounts.get_mut(index)
+            && let MountSource::Image(ImageMount { sub_path, .. }) = &mut mount.source
+        {
+            let sub_path = sub_path.take();
+            mount.source = MountSource::Layers(LayeredMount { image, layers, sub_path });
+        }
+        self
+    }
+
+    /// The images that it stands on, its root's and those that are mounted, once the runtime has found them.
+    pub fn stands_on(&self) -> impl Iterator<Item = &ImageId> {
+        self.rootfs.stands_on().into_iter().chain(self.mounts.iter().filter_map(Mount::stands_on))
     }
 
     /// The container with what `image` says where the caller has said nothing, on the image's layers. One that asks for

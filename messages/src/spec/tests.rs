@@ -37,7 +37,7 @@ fn every_refusal_names_its_field() {
         ("terminal", Box::new(|s| s.process.terminal = Terminal::Tty(WindowSize { rows: 0, columns: 80 }))),
         ("rootfs", Box::new(|s| s.rootfs = Rootfs::Directory { path: "x".into() })),
         ("memory", Box::new(|s| s.resources.memory_bytes = Some(1))),
-        ("cpus", Box::new(|s| s.resources.cpu_millis = Some(1))),
+        ("cpu_time.quota_us", Box::new(|s| s.resources.cpu_time = Some(CpuTime::of_millis(1)))),
         ("pids_limit", Box::new(|s| s.resources.pids = Some(0))),
         ("cpuset_cpus", Box::new(|s| s.resources.cpuset_cpus = Some("3-1".into()))),
         ("oom_score_adj", Box::new(|s| s.oom_score_adj = Some(1001))),
@@ -49,13 +49,7 @@ fn every_refusal_names_its_field() {
         (
             "mounts[0].target",
             Box::new(|s| {
-                s.mounts.push(Mount {
-                    target: "/".into(),
-                    source: MountSource::Tmpfs { size_bytes: None },
-                    access: Access::ReadWrite,
-                    propagation: Default::default(),
-                    owners: Owners::default(),
-                });
+                s.mounts.push(Mount::tmpfs("/", None));
             }),
         ),
     ];

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Network, PidMode};
+use super::{IpcMode, Network, PidMode};
 use crate::error::{Error, Result};
 
 /// The most ranges of a mapping that the kernel takes.
@@ -91,7 +91,7 @@ impl IdMapping {
 
 impl UserNamespace {
     /// Checks the mappings, and that nothing of the pod is out of the user namespace's reach.
-    pub(super) fn check(&self, network: Network, pid: PidMode) -> Result<()> {
+    pub(super) fn check(&self, network: Network, pid: PidMode, ipc: IpcMode) -> Result<()> {
         if *self == Self::Host {
             return Ok(());
         }
@@ -104,6 +104,10 @@ impl UserNamespace {
             let expected =
                 "container or pod, in a pod with a user namespace: the host's processes belong to the host's";
             return Err(Error::invalid("pid", "host", expected));
+        }
+        if ipc == IpcMode::Host {
+            let expected = "pod, in a pod with a user namespace: the host's IPC belongs to the host's";
+            return Err(Error::invalid("ipc", "host", expected));
         }
         match self {
             Self::Mapped(mappings) => mappings.check("user_namespace"),
@@ -194,9 +198,11 @@ mod tests {
     #[test]
     fn what_belongs_to_the_host_does_not_go_with_it() {
         let auto = UserNamespace::Auto;
-        assert_eq!(auto.check(Network::None, PidMode::Pod), Ok(()));
-        assert!(auto.check(Network::Host, PidMode::Pod).is_err());
-        assert!(auto.check(Network::None, PidMode::Host).is_err());
-        assert_eq!(UserNamespace::Host.check(Network::Host, PidMode::Host), Ok(()));
+        let ipc = IpcMode::Pod;
+        assert_eq!(auto.check(Network::None, PidMode::Pod, ipc), Ok(()));
+        assert!(auto.check(Network::Host, PidMode::Pod, ipc).is_err());
+        assert!(auto.check(Network::None, PidMode::Host, ipc).is_err());
+        assert!(auto.check(Network::None, PidMode::Pod, IpcMode::Host).is_err());
+        assert_eq!(UserNamespace::Host.check(Network::Host, PidMode::Host, IpcMode::Host), Ok(()));
     }
 }

@@ -10,7 +10,7 @@ use mainstay_messages::error::chain;
 use serde::{Deserialize, Serialize};
 
 /// The version of the protocol: that of every frame header.
-pub const PROTOCOL_VERSION: u16 = 4;
+pub const PROTOCOL_VERSION: u16 = 5;
 /// The largest body of a frame, in bytes.
 pub const FRAME_BODY_MAX: usize = 4 * 1024 * 1024;
 /// The largest body of a frame to the daemon, in bytes. It leaves room for what a snapshot adds to the

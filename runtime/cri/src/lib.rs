@@ -10,8 +10,10 @@
 //! | `failure` | what goes wrong, as a status of gRPC |
 //! | `node` | what all calls share; version, status, configuration |
 //! | `pods`, `containers`, `exec` | the life of pods and containers, and commands in them |
+//! | `filter`, `names`, `notes`, `times` | which pods and containers are meant; what they are called; what is kept for them; when |
 //! | `streams` | exec, attach and port-forward: URLs, and what is behind them |
 //! | `stats`, `pod_metrics`, `events` | what they use, and what happens to them |
+//! | `resources`, `updates` | limits, and their changes while it runs |
 //! | `images` | images |
 //! | `checkpoint` | checkpoints, which there are none of |
 
@@ -20,15 +22,21 @@ mod containers;
 mod events;
 mod exec;
 mod failure;
+mod filter;
 mod images;
 pub mod limits;
+mod names;
 mod node;
+mod notes;
 mod pod_metrics;
 mod pods;
+mod resources;
 mod server;
 mod service;
 mod stats;
 mod streams;
+mod times;
+mod updates;
 
 pub use node::RUNTIME_NAME;
 pub use server::Server;

@@ -18,6 +18,7 @@ use mainstay_cri_api::{
 use mainstay_messages::Error;
 use serde_json::{Value, json};
 
+use crate::events::Book;
 use crate::failure::{Failure, Result};
 
 /// What the runtime is called.
@@ -32,6 +33,8 @@ const USER_NAMESPACES_MAX: &str = "/proc/sys/user/max_user_namespaces";
 pub(crate) struct Node {
     /// The runtime.
     pub(crate) runtime: Runtime,
+    /// Who reads events.
+    pub(crate) events: Book,
     /// Since when it is served.
     since: Timestamp,
     /// The addresses that the cluster has for pods of this node, as it said.
@@ -41,7 +44,12 @@ pub(crate) struct Node {
 impl Node {
     /// A node over a runtime.
     pub(crate) fn new(runtime: Runtime) -> Self {
-        Self { runtime, since: Timestamp::from_system(SystemTime::now()), pod_cidr: Mutex::default() }
+        Self {
+            runtime,
+            events: Book::default(),
+            since: Timestamp::from_system(SystemTime::now()),
+            pod_cidr: Mutex::default(),
+        }
     }
 
     /// How the interface is set up.

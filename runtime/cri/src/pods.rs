@@ -1,67 +1,115 @@
 //! Pods: made, stopped, removed, shown.
+//!
+//! Owns: the calls. What a pod is asked for is in [`spec`], how it is shown in [`show`]. Lists and statuses are of published snapshots,
+//! and wait for nothing (P6).
 
+pub(crate) mod show;
+pub(crate) mod spec;
+
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use mainstay::SandboxSnapshot;
 
 use mainstay_cri_api::{
-    ListPodSandboxRequest, ListPodSandboxResponse, PodSandboxStatusRequest, PodSandboxStatusResponse,
-    RemovePodSandboxRequest, RemovePodSandboxResponse, RunPodSandboxRequest, RunPodSandboxResponse,
-    StopPodSandboxRequest, StopPodSandboxResponse, StreamPodSandboxesRequest, StreamPodSandboxesResponse,
-    UpdatePodSandboxResourcesRequest, UpdatePodSandboxResourcesResponse,
+    ListPodSandboxRequest, ListPodSandboxResponse, PodSandboxFilter, PodSandboxStatusRequest,
+    PodSandboxStatusResponse, RemovePodSandboxRequest, RemovePodSandboxResponse, RunPodSandboxRequest,
+    RunPodSandboxResponse, StopPodSandboxRequest, StopPodSandboxResponse, StreamPodSandboxesRequest,
+    StreamPodSandboxesResponse,
 };
 
 use crate::failure::{Failure, Result};
+use crate::filter::{self, present};
 use crate::node::Node;
 use crate::service::Answers;
+use crate::{containers, times};
 
-/// `RunPodSandbox`
-pub(crate) async fn run(_node: Arc<Node>, _request: RunPodSandboxRequest) -> Result<RunPodSandboxResponse> {
-    Err(Failure::unimplemented("RunPodSandbox", "not yet"))
+/// `RunPodSandbox`. The same request again joins the first, or is answered with its pod.
+pub(crate) async fn run(node: Arc<Node>, request: RunPodSandboxRequest) -> Result<RunPodSandboxResponse> {
+    let RunPodSandboxRequest { config, runtime_handler } = request;
+    let Some(config) = config else {
+        return Err(Failure::invalid("config", "nothing", "what the pod is to be"));
+    };
+    if node.settings().handler(&runtime_handler).is_none() {
+        let expected = "a handler that the section [cri.handlers] of the configuration has, or none";
+        return Err(Failure::invalid("runtime_handler", format!("{runtime_handler:?}"), expected));
+    }
+    let spec = spec::spec(&config, &runtime_handler)?;
+    let pod = node.runtime.run_sandbox(spec).await?;
+    Ok(RunPodSandboxResponse { pod_sandbox_id: pod.to_string() })
 }
 
-/// `StopPodSandbox`
-pub(crate) async fn stop(
-    _node: Arc<Node>,
-    _request: StopPodSandboxRequest,
-) -> Result<StopPodSandboxResponse> {
-    Err(Failure::unimplemented("StopPodSandbox", "not yet"))
+/// `StopPodSandbox`. kubelet has stopped the containers that are to have time: those that run are killed.
+pub(crate) async fn stop(node: Arc<Node>, request: StopPodSandboxRequest) -> Result<StopPodSandboxResponse> {
+    if let Some(pod) = present(filter::pod(&node.runtime, &request.pod_sandbox_id))? {
+        node.runtime.stop_sandbox(&pod.record.id, Some(Duration::ZERO)).await?;
+    }
+    Ok(StopPodSandboxResponse {})
 }
 
 /// `RemovePodSandbox`
 pub(crate) async fn remove(
-    _node: Arc<Node>,
-    _request: RemovePodSandboxRequest,
+    node: Arc<Node>,
+    request: RemovePodSandboxRequest,
 ) -> Result<RemovePodSandboxResponse> {
-    Err(Failure::unimplemented("RemovePodSandbox", "not yet"))
+    if let Some(pod) = present(filter::pod(&node.runtime, &request.pod_sandbox_id))? {
+        // Removing alone would give each container the grace of its own.
+        node.runtime.stop_sandbox(&pod.record.id, Some(Duration::ZERO)).await?;
+        node.runtime.remove_sandbox(&pod.record.id).await?;
+    }
+    Ok(RemovePodSandboxResponse {})
 }
 
 /// `PodSandboxStatus`
 pub(crate) async fn status(
-    _node: Arc<Node>,
-    _request: PodSandboxStatusRequest,
+    node: Arc<Node>,
+    request: PodSandboxStatusRequest,
 ) -> Result<PodSandboxStatusResponse> {
-    Err(Failure::unimplemented("PodSandboxStatus", "not yet"))
+    let timestamp = times::now();
+    let pod = filter::pod(&node.runtime, &request.pod_sandbox_id)?;
+    let mut containers = node.runtime.containers_of(&pod.record.id);
+    containers.retain(|container| filter::shows_container(container));
+    let info = match request.verbose {
+        true => show::info(&pod, &node.runtime.config().cgroup_parent),
+        false => HashMap::new(),
+    };
+    Ok(PodSandboxStatusResponse {
+        status: Some(show::status(&pod.record)),
+        info,
+        containers_statuses: containers.iter().map(|container| containers::show::status(container)).collect(),
+        timestamp,
+    })
 }
 
 /// `ListPodSandbox`
-pub(crate) async fn list(
-    _node: Arc<Node>,
-    _request: ListPodSandboxRequest,
-) -> Result<ListPodSandboxResponse> {
-    Err(Failure::unimplemented("ListPodSandbox", "not yet"))
+pub(crate) async fn list(node: Arc<Node>, request: ListPodSandboxRequest) -> Result<ListPodSandboxResponse> {
+    let pods = selected(&node, &request.filter.unwrap_or_default());
+    Ok(ListPodSandboxResponse { items: pods.iter().map(|pod| show::listed(&pod.record)).collect() })
 }
 
 /// `StreamPodSandboxes`
 pub(crate) async fn stream(
-    _node: Arc<Node>,
-    _request: StreamPodSandboxesRequest,
+    node: Arc<Node>,
+    request: StreamPodSandboxesRequest,
 ) -> Result<Answers<StreamPodSandboxesResponse>> {
-    Err(Failure::unimplemented("StreamPodSandboxes", "not yet"))
+    let pods = selected(&node, &request.filter.unwrap_or_default());
+    let answers = filter::portions(pods).map(|pods| {
+        let pod_sandboxes = pods.iter().map(|pod| show::listed(&pod.record)).collect();
+        Ok(StreamPodSandboxesResponse { pod_sandboxes })
+    });
+    Ok(futures::stream::iter(answers).boxed())
 }
 
-/// `UpdatePodSandboxResources`
-pub(crate) async fn update_resources(
-    _node: Arc<Node>,
-    _request: UpdatePodSandboxResourcesRequest,
-) -> Result<UpdatePodSandboxResourcesResponse> {
-    Err(Failure::unimplemented("UpdatePodSandboxResources", "not yet"))
+fn selected(node: &Node, filter: &PodSandboxFilter) -> Vec<Arc<SandboxSnapshot>> {
+    let mut pods = filter::pods(&node.runtime);
+    pods.retain(|pod| {
+        let record = &pod.record;
+        let state = filter.state.as_ref().is_none_or(|wanted| wanted.state() == show::state(record));
+        record.id.as_str().starts_with(&filter.id)
+            && state
+            && filter::selects(&filter.label_selector, &record.spec.labels)
+    });
+    pods
 }

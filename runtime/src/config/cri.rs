@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 const SOCKET_FILE: &str = "cri.sock";
 /// The handler of pods without a runtime class. It is always there.
 pub const HANDLER_DEFAULT: &str = "mainstay";
+/// How long a client that reads events may be away, in milliseconds, when nothing else is set.
+pub const EVENTS_RESUME_DEFAULT_MS: u64 = 300_000;
 /// The longest name of a handler, in bytes: a label of DNS.
 const HANDLER_LENGTH_MAX: usize = 63;
 
@@ -22,6 +24,8 @@ pub struct CriSettings {
     pub socket: Option<PathBuf>,
     /// How the cgroups of pods are named and made; kubelet is told.
     pub cgroup_driver: CgroupDriver,
+    /// How long a client that reads events may be away and still get those that it has missed, in milliseconds.
+    pub events_resume_ms: u64,
     /// Images that kubelet never removes, by name.
     pub pinned_images: Vec<String>,
     /// Handlers, which runtime classes name. [`HANDLER_DEFAULT`] is always there.
@@ -55,6 +59,7 @@ impl Default for CriSettings {
             enable: true,
             socket: None,
             cgroup_driver: CgroupDriver::default(),
+            events_resume_ms: EVENTS_RESUME_DEFAULT_MS,
             pinned_images: Vec::new(),
             handlers: BTreeMap::new(),
         }
@@ -99,7 +104,7 @@ impl CriSettings {
 
     /// The section as a commented text.
     pub(super) fn text(&self) -> String {
-        let Self { enable, pinned_images, .. } = self;
+        let Self { enable, events_resume_ms, pinned_images, .. } = self;
         format!(
             "# The Container Runtime Interface, for kubelet and crictl.\n\
              [cri]\n\
@@ -108,6 +113,8 @@ impl CriSettings {
              # socket = \"/run/mainstay/cri.sock\"\n\
              # How the cgroups of pods are named and made: \"cgroupfs\", or \"systemd\". kubelet is told, and does the same.\n\
              cgroup_driver = \"cgroupfs\"\n\
+             # How long a client that reads events may be away and still get those that it has missed, in milliseconds.\n\
+             events_resume_ms = {events_resume_ms}\n\
              # Images that kubelet never removes, as in [\"registry.k8s.io/pause:3.10\"].\n\
              pinned_images = {pinned_images:?}\n\
              # Handlers, which runtime classes name. \"mainstay\" is that of pods without a class. Annotations go on to the\n\

@@ -132,7 +132,7 @@ impl NodeImages {
         self.pins.with(|pins| {
             let of_containers = self.directory.containers(None).into_iter();
             let stood_on =
-                of_containers.filter_map(|container| container.record.spec.rootfs.stands_on().cloned());
+                of_containers.flat_map(|it| it.record.spec.stands_on().cloned().collect::<Vec<_>>());
             let wanted: HashSet<ImageId> = pins.keys().cloned().chain(stood_on).collect();
             let stale = |holder: &&String| self.owner.is_stale(holder, &wanted, |path| path.exists());
             holders.iter().filter(stale).try_for_each(|holder| images.release(holder))

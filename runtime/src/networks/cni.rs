@@ -13,7 +13,8 @@ use serde_json::{Map, Value, json};
 
 use super::{changed_at, thing};
 
-/// Labels of a pod of Kubernetes, and the arguments by which plugins know them.
+/// Labels of a pod of Kubernetes, and the arguments by which plugins know them. Who it is is known better where its spec says
+/// so.
 const KUBERNETES: [(&str, &str); 3] = [
     ("io.kubernetes.pod.namespace", "K8S_POD_NAMESPACE"),
     ("io.kubernetes.pod.name", "K8S_POD_NAME"),
@@ -46,7 +47,13 @@ pub(super) fn remove_leak(
 /// What plugins are asked for.
 fn request(sandbox: &SandboxId, spec: &SandboxSpec) -> CniRequest {
     let known = KUBERNETES.iter().filter_map(|(label, argument)| {
-        let value = spec.labels.get(*label).filter(|value| !value.contains([';', '=']))?;
+        let said = match (&spec.identity, *argument) {
+            (Some(identity), "K8S_POD_NAMESPACE") => Some(&identity.namespace),
+            (Some(identity), "K8S_POD_NAME") => Some(&identity.name),
+            (Some(identity), "K8S_POD_UID") => Some(&identity.uid),
+            (Some(_), _) | (None, _) => spec.labels.get(*label),
+        };
+        let value = said.filter(|value| !value.is_empty() && !value.contains([';', '=']))?;
         Some(((*argument).to_owned(), value.clone()))
     });
     let mut args: Vec<_> = known.collect();

@@ -33,6 +33,7 @@
 
 mod blkio;
 mod controllers;
+mod details;
 mod devices;
 mod error;
 mod freezer;
@@ -51,6 +52,7 @@ mod v1;
 mod v2;
 
 pub use controllers::{Controller, Controllers};
+pub use details::{DISKS_MAX, Details, DiskIo, HugepageUse, Pressure, Stall};
 pub use devices::default_device_rules;
 pub use error::{CgroupError, FieldName, Warning};
 pub use freezer::FreezerState;

@@ -13,7 +13,7 @@ use crate::tree;
 
 /// v1 shows "no limit" as the largest number of whole pages, whose size depends on the machine: anything from here on is
 /// no limit.
-const V1_UNLIMITED_MIN_BYTES: u64 = i64::MAX as u64 - 0xff_ffff;
+pub(crate) const V1_UNLIMITED_MIN_BYTES: u64 = i64::MAX as u64 - 0xff_ffff;
 const NS_PER_US: u64 = 1_000;
 
 /// The counters of a group. `None` is what the layout, the kernel or the controllers of this group cannot tell. Counters
@@ -191,7 +191,7 @@ impl Cgroup {
         Ok(())
     }
 
-    fn home_node(&self, controller: Controller) -> Option<(Node<'_>, Home)> {
+    pub(crate) fn home_node(&self, controller: Controller) -> Option<(Node<'_>, Home)> {
         let home = self.layout().home(controller)?;
         let (Home::V1(id) | Home::V2(id)) = home;
         Some((self.node(id), home))
@@ -230,7 +230,7 @@ const MEMORY_V2: MemoryNames = MemoryNames {
 };
 
 /// A file that the group, its controllers or the kernel do not have, or that was removed while it was read, tells nothing.
-fn text(node: Node<'_>, file: &str) -> Result<Option<String>, CgroupError> {
+pub(crate) fn text(node: Node<'_>, file: &str) -> Result<Option<String>, CgroupError> {
     match node.read(file) {
         Ok(text) => Ok(Some(text)),
         Err(Errno::NOENT | Errno::NODEV | Errno::OPNOTSUPP) => Ok(None),
@@ -238,7 +238,7 @@ fn text(node: Node<'_>, file: &str) -> Result<Option<String>, CgroupError> {
     }
 }
 
-fn number(node: Node<'_>, file: &str) -> Result<Option<u64>, CgroupError> {
+pub(crate) fn number(node: Node<'_>, file: &str) -> Result<Option<u64>, CgroupError> {
     Ok(text(node, file)?.and_then(|text| text.split_whitespace().next()?.parse().ok()))
 }
 

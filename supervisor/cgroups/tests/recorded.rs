@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use mainstay_cgroups::{
-    Cgroup, CgroupError, CgroupPath, Controllers, FreezerState, Layout, LayoutSources, Mode, Occupancy,
-    list_children,
+    Cgroup, CgroupError, CgroupPath, Controllers, DiskIo, FreezerState, Layout, LayoutSources, Mode,
+    Occupancy, list_children,
 };
 use oci_spec::runtime::LinuxResources;
 use rustix::process::Pid;
@@ -327,4 +327,69 @@ fn occupancy_is_what_the_kernel_counts() {
     tree.lay("cg/web", &[("cgroup.events", "populated 0\nfrozen 0\n")]);
     assert_eq!(tree.open("/web").occupancy().unwrap(), Occupancy::Empty);
     assert_eq!(tree.open("/gone").occupancy().unwrap(), Occupancy::Empty);
+}
+
+const PRESSURE: &str =
+    "some avg10=98.17 avg60=0.05 avg300=1.00 total=12\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=3\n";
+
+#[test]
+fn details_of_v2_are_read() {
+    let tree = Tree::new(V2, "cpu memory pids io hugetlb");
+    let files = [
+        ("cgroup.controllers", "cpu memory pids io hugetlb"),
+        ("cpu.pressure", PRESSURE),
+        ("memory.stat", "anon 600000\nfile 300\nkernel 77\nfile_mapped 100\n"),
+        ("memory.events", "low 0\nmax 9\noom 1\n"),
+        ("memory.swap.max", "4096\n"),
+        ("io.stat", "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6\n259:1 rbytes=10\nrubbish\n"),
+        ("hugetlb.2MB.current", "2097152\n"),
+        ("hugetlb.2MB.rsvd.current", "1\n"),
+        ("hugetlb.1GB.current", "0\n"),
+    ];
+    tree.lay("cg/web", &files);
+    let details = tree.open("/web").details().unwrap();
+    let pressure = details.cpu_pressure.unwrap();
+    assert_eq!((pressure.some.avg10, pressure.some.avg60, pressure.some.avg300), (9_817, 5, 100));
+    assert_eq!((pressure.some.total_ns, pressure.full.total_ns), (12_000, 3_000));
+    assert_eq!(details.memory_pressure, None);
+    assert_eq!((details.memory_cache, details.memory_mapped_file), (Some(300), Some(100)));
+    assert_eq!((details.memory_kernel, details.memory_limit_hits), (Some(77), Some(9)));
+    assert_eq!(details.swap_limit, Some(4_096));
+    let disk = DiskIo { major: 8, minor: 0, read_bytes: 1, write_bytes: 2, reads: 3, writes: 4 };
+    assert_eq!(details.disks[0], disk);
+    assert_eq!(details.disks[1], DiskIo { major: 259, minor: 1, read_bytes: 10, ..DiskIo::default() });
+    let pages: Vec<_> = details.hugepages.iter().map(|page| (page.page_size.as_str(), page.bytes)).collect();
+    assert_eq!(pages, [("1GB", 0), ("2MB", 2_097_152)]);
+}
+
+#[test]
+fn details_of_hybrid_are_read() {
+    let hybrid = format!("{V1}{V2}38 30 0:40 / /v1/blkio rw - cgroup cgroup rw,blkio\n");
+    let tree = Tree::new(&hybrid, "");
+    let files = [
+        ("memory.stat", "cache 1\ntotal_cache 300\ntotal_mapped_file 100\n"),
+        ("memory.kmem.usage_in_bytes", "77\n"),
+        ("memory.failcnt", "9\n"),
+        ("memory.limit_in_bytes", "1000\n"),
+        ("memory.memsw.limit_in_bytes", "1400\n"),
+    ];
+    tree.lay("v1/memory/web", &files);
+    tree.lay("cg/web", &[("io.pressure", PRESSURE), ("cpu.pressure", "")]);
+    let files = [
+        (
+            "blkio.throttle.io_service_bytes_recursive",
+            "8:0 Read 1\n8:0 Write 2\n8:0 Sync 9\n8:0 Total 12\nTotal 3\n",
+        ),
+        ("blkio.throttle.io_serviced_recursive", "8:0 Read 3\n8:0 Write 4\n"),
+    ];
+    tree.lay("v1/blkio/web", &files);
+    let details = tree.open("/web").details().unwrap();
+    assert_eq!(details.io_pressure.map(|pressure| pressure.some.total_ns), Some(12_000));
+    assert_eq!(details.cpu_pressure, None, "the kernel does not count it");
+    assert_eq!((details.memory_cache, details.memory_mapped_file), (Some(300), Some(100)));
+    assert_eq!((details.memory_kernel, details.memory_limit_hits), (Some(77), Some(9)));
+    assert_eq!(details.swap_limit, Some(400));
+    let disk = DiskIo { major: 8, minor: 0, read_bytes: 1, write_bytes: 2, reads: 3, writes: 4 };
+    assert_eq!(details.disks, [disk]);
+    assert_eq!(tree.open("/gone").details().unwrap(), mainstay_cgroups::Details::default());
 }

@@ -63,6 +63,7 @@ pub use hooks::{
 };
 pub use init::{GROUPS_ANNOTATION, GROUPS_STRICT, InitRequest, USER_ANNOTATION, create};
 pub use limits::OomScorePolicy;
+pub use mounts::image::{LAYER_OPTION, PART_OPTION};
 pub use mounts::sources::HostMounts;
 pub use net_devices::{Handover, NET_DEVICES_MAX, NetDevicesRequest, has_net_devices, move_net_devices};
 pub use pod::{

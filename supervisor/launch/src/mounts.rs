@@ -18,6 +18,7 @@ use crate::stage::Stage;
 use crate::syscall::{Depth, mount_setattr};
 
 pub(crate) mod cgroup;
+pub(crate) mod image;
 pub(crate) mod options;
 pub(crate) mod protect;
 pub(crate) mod sources;

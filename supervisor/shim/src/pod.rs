@@ -22,6 +22,8 @@ use crate::shim::Shim;
 
 /// The size of a pod's `/dev/shm`, in bytes.
 const POD_SHM_BYTES: u64 = 64 * 1024 * 1024;
+/// Shared memory of the host.
+const HOST_SHM: &str = "/dev/shm";
 /// The group below the pod's cgroup for its init. A v2 group that hands controllers down holds no processes itself.
 const POD_INIT_GROUP: &str = "pod-init";
 
@@ -35,7 +37,16 @@ pub(crate) struct Pod {
     request: wire::CreatePodRequest,
     namespaces: PodNamespaces,
     user: Option<OwnedFd>,
-    shm: PathBuf,
+    shm: Shm,
+}
+
+/// What its containers have as `/dev/shm`.
+#[derive(Debug)]
+enum Shm {
+    /// A file system of the pod's own, mounted here.
+    Own(PathBuf),
+    /// The host's.
+    Host,
 }
 
 /// Makes the pod, or says again where everything is. Another request for the same pod is refused.
@@ -55,10 +66,17 @@ pub(crate) fn create(
     }
     let cgroup = cgroup_path(shim, &request)?;
     let user = user_namespace_of(&request)?;
-    let shm = mount_shm(shim.arguments.directory.join("shm"), root_of(&request))?;
+    let shm = match request.ipc.enum_value_or_default() {
+        wire::IpcMode::IPC_POD => {
+            Shm::Own(mount_shm(shim.arguments.directory.join("shm"), root_of(&request))?)
+        }
+        wire::IpcMode::IPC_HOST => Shm::Host,
+    };
     let namespaces = make_namespaces(shim, &cgroup, &request, user.as_ref()).inspect_err(|_| {
         // In use by nobody yet; the next attempt mounts it again.
-        let _ = unmount(&shm, UnmountFlags::DETACH);
+        if let Shm::Own(path) = &shm {
+            let _ = unmount(path, UnmountFlags::DETACH);
+        }
     })?;
     let init = namespaces.init.as_ref().map(|init| init.pid);
     let pod = Pod { cgroup, init, request, namespaces, user, shm };
@@ -122,6 +140,10 @@ fn make_namespaces(
         // The host's name goes with the host's network.
         wire::NetworkMode::NETWORK_HOST => (PodNamespace::Host, PodNamespace::Host),
     };
+    let ipc = match request.ipc.enum_value_or_default() {
+        wire::IpcMode::IPC_POD => PodNamespace::New,
+        wire::IpcMode::IPC_HOST => PodNamespace::Host,
+    };
     let named = !request.hostname.is_empty() && uts == PodNamespace::New;
     let init_group = match pid {
         PodPid::PerContainer => None,
@@ -131,7 +153,7 @@ fn make_namespaces(
     let v1_procs = init_group.as_ref().map(Cgroup::v1_procs).transpose()?.unwrap_or_default();
     let made = pod_namespaces(&PodNamespaceRequest {
         network,
-        ipc: PodNamespace::New,
+        ipc,
         uts,
         hostname: named.then_some(request.hostname.as_str()),
         pid,
@@ -171,8 +193,9 @@ fn mount_shm(path: PathBuf, (uid, gid): (u32, u32)) -> Result<PathBuf, Failure> 
 impl Pod {
     /// Lets go of its `/dev/shm`, so that the directory below it can be removed. Containers that have it keep it.
     pub(crate) fn unmount_shm(&self) {
-        if let Err(error) = unmount(&self.shm, UnmountFlags::DETACH) {
-            crate::logger::warning!("{:?} stays mounted: {error}", self.shm);
+        let Shm::Own(path) = &self.shm else { return };
+        if let Err(error) = unmount(path, UnmountFlags::DETACH) {
+            crate::logger::warning!("{path:?} stays mounted: {error}");
         }
     }
 
@@ -192,7 +215,10 @@ impl Pod {
         });
         wire::CreatePodResponse {
             namespaces: namespaces.collect(),
-            shm_path: self.shm.to_string_lossy().into_owned(),
+            shm_path: match &self.shm {
+                Shm::Own(path) => path.to_string_lossy().into_owned(),
+                Shm::Host => HOST_SHM.to_owned(),
+            },
             ..Default::default()
         }
     }

@@ -81,13 +81,10 @@ fn names_what_is_not_there() {
     let error = check_sources(&record).expect_err("no root").to_string();
     assert!(error.contains("rootfs") && error.contains("/nonexistent/root"), "{error}");
     record.spec.rootfs = Rootfs::Host;
-    record.spec.mounts = vec![mainstay_messages::spec::Mount {
-        target: "/data".into(),
-        source: MountSource::Bind { path: "/nonexistent/data".into() },
-        access: Default::default(),
-        propagation: Default::default(),
-        owners: Default::default(),
-    }];
+    record.spec.mounts = vec![mainstay_messages::spec::Mount::new(
+        MountSource::Bind { path: "/nonexistent/data".into() },
+        "/data",
+    )];
     let error = check_sources(&record).expect_err("no source").to_string();
     assert!(error.contains("mounts[0].source") && error.contains("/nonexistent/data"), "{error}");
 }

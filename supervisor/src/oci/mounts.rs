@@ -2,11 +2,15 @@
 
 use std::path::Path;
 
-use mainstay_messages::spec::{self, Access, ContainerSpec, MountSource, Owners, Privilege, Propagation};
+use mainstay_launch::{LAYER_OPTION, PART_OPTION};
+use mainstay_messages::spec::{
+    self, Access, ContainerSpec, LayeredMount, MountSource, Owners, Privilege, Propagation, Restriction,
+    Submounts,
+};
 use mainstay_messages::{Error, Result};
 use oci_spec::runtime::Mount;
 
-use super::{NameFile, PodNamespaces, Surroundings};
+use super::{NameFile, PodNamespaces, Surroundings, namespaces};
 
 /// The option of a bind whose files are the container's ids' own, with the mounts below it.
 const MAP_IDS: &str = "ridmap";
@@ -30,7 +34,10 @@ pub(super) fn of(spec: &ContainerSpec, around: Surroundings<'_>, names: &[NameFi
             let mapped = pod.ids.is_some() && given.owners == Owners::Mapped;
             bind(path, given, mapped.then_some(MAP_IDS))
         }
-        MountSource::Tmpfs { size_bytes } => tmpfs(&given.target, *size_bytes, given.access),
+        MountSource::Tmpfs { size_bytes } => tmpfs(given, *size_bytes),
+        MountSource::Layers(layered) => image(layered, given),
+        // The runtime has found its layers before it asks for the container.
+        MountSource::Image(_) => tmpfs(given, None),
     }));
     mounts
 }
@@ -70,19 +77,70 @@ fn volume(source: &Path, place: &Path, pod: &PodNamespaces) -> Mount {
     bind(source, &given, pod.ids.is_some().then_some(MAP_IDS))
 }
 
-/// With the mounts below it; a read-only one is so all the way down.
+/// A file or directory of the host.
 fn bind(source: &Path, given: &spec::Mount, also: Option<&str>) -> Mount {
-    let propagation = match given.propagation {
+    let mut options = vec![match given.submounts {
+        Submounts::Alike | Submounts::AsOnHost => "rbind",
+        Submounts::Absent => "bind",
+    }];
+    options.push(match given.propagation {
         Propagation::Private => "rprivate",
         Propagation::Slave => "rslave",
         Propagation::Shared => "rshared",
-    };
-    let access: &[&str] = match given.access {
-        Access::ReadWrite => &["rw"],
-        Access::ReadOnly => &["ro", "rro"],
-    };
-    let options: Vec<&str> = ["rbind", propagation].iter().chain(access).copied().chain(also).collect();
-    mount(&given.target, "bind", source, &options)
+    });
+    options.push(match given.access {
+        Access::ReadWrite => "rw",
+        Access::ReadOnly => "ro",
+    });
+    options.extend(given.restrictions.iter().map(|restriction| word(*restriction)));
+    if given.submounts == Submounts::Alike {
+        if given.access == Access::ReadOnly {
+            options.push("rro");
+        }
+        options.extend(given.restrictions.iter().map(|restriction| word_for_all(*restriction)));
+    }
+    options.extend(also);
+    let mut mount = mount(&given.target, "bind", source, &options);
+    if let Owners::Given(ids) = &given.owners {
+        mount
+            .set_uid_mappings(Some(namespaces::mappings(&ids.uids)))
+            .set_gid_mappings(Some(namespaces::mappings(&ids.gids)));
+    }
+    mount
+}
+
+/// An image, as an overlay of its layers: each is an option of its own, as overlayfs names it, and the part that is shown is
+/// named as mount(8) does.
+fn image(layered: &LayeredMount, given: &spec::Mount) -> Mount {
+    let mut options = vec!["ro".to_owned(), "nodev".to_owned()];
+    options.extend(given.restrictions.iter().map(|restriction| word(*restriction).to_owned()));
+    options.extend(layered.layers.iter().map(|layer| format!("{LAYER_OPTION}{}", layer.display())));
+    let part = layered.sub_path.as_ref();
+    options.extend(part.map(|part| format!("{PART_OPTION}{}", part.display())));
+    let mut mount = mount(&given.target, "overlay", "overlay", &[]);
+    mount.set_options(Some(options));
+    mount
+}
+
+fn word(restriction: Restriction) -> &'static str {
+    match restriction {
+        Restriction::NoExec => "noexec",
+        Restriction::NoSuid => "nosuid",
+        Restriction::NoDev => "nodev",
+        Restriction::NoSymfollow => "nosymfollow",
+        Restriction::NoAtime => "noatime",
+    }
+}
+
+/// The same for the mounts below as well.
+fn word_for_all(restriction: Restriction) -> &'static str {
+    match restriction {
+        Restriction::NoExec => "rnoexec",
+        Restriction::NoSuid => "rnosuid",
+        Restriction::NoDev => "rnodev",
+        Restriction::NoSymfollow => "rnosymfollow",
+        Restriction::NoAtime => "rnoatime",
+    }
 }
 
 /// What a container mounts on a shared mount comes to be on the host. The root of a user namespace is to have no such say.
@@ -102,13 +160,14 @@ fn name_file(file: &NameFile) -> Mount {
     mount(file.target, "bind", file.name, &["bind", "rprivate", "ro", "nosuid", "noexec", "nodev"])
 }
 
-fn tmpfs(target: &Path, size_bytes: Option<u64>, access: Access) -> Mount {
+fn tmpfs(given: &spec::Mount, size_bytes: Option<u64>) -> Mount {
     let mut options = vec!["nosuid".to_owned(), "nodev".to_owned(), "mode=1777".to_owned()];
     options.extend(size_bytes.map(|size| format!("size={size}")));
-    if access == Access::ReadOnly {
+    if given.access == Access::ReadOnly {
         options.push("ro".to_owned());
     }
-    let mut mount = mount(target, "tmpfs", "tmpfs", &[]);
+    options.extend(given.restrictions.iter().map(|restriction| word(*restriction).to_owned()));
+    let mut mount = mount(&given.target, "tmpfs", "tmpfs", &[]);
     mount.set_options(Some(options));
     mount
 }

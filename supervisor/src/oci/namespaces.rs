@@ -2,13 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use mainstay_messages::spec::{IdMapping, PidMode};
+use mainstay_messages::spec::{ContainerPid, IdMapping, PidMode};
 use oci_spec::runtime::{LinuxIdMapping, LinuxIdMappingBuilder, LinuxNamespace, LinuxNamespaceType};
 
 use super::PodNamespaces;
 
 /// The namespaces of a container. A kind that is not in the list is the host's.
-pub(super) fn of(pid: PidMode, pod: &PodNamespaces, other_pid: Option<&Path>) -> Vec<LinuxNamespace> {
+pub(super) fn of(
+    pid: PidMode,
+    own: &ContainerPid,
+    pod: &PodNamespaces,
+    other_pid: Option<&Path>,
+) -> Vec<LinuxNamespace> {
     let joined = [
         (LinuxNamespaceType::Network, &pod.network),
         (LinuxNamespaceType::Ipc, &pod.ipc),
@@ -18,12 +23,13 @@ pub(super) fn of(pid: PidMode, pod: &PodNamespaces, other_pid: Option<&Path>) ->
     let mut list =
         vec![namespace(LinuxNamespaceType::Mount, None), namespace(LinuxNamespaceType::Cgroup, None)];
     list.extend(joined.into_iter().filter_map(|(kind, path)| Some(namespace(kind, Some(path.clone()?)))));
-    match (other_pid, pid) {
-        (Some(path), _) => list.push(namespace(LinuxNamespaceType::Pid, Some(path.to_owned()))),
-        (None, PidMode::Container) => list.push(namespace(LinuxNamespaceType::Pid, None)),
-        (None, PidMode::Pod) => list.push(namespace(LinuxNamespaceType::Pid, pod.pid.clone())),
-        (None, PidMode::Host) => {}
-    }
+    let path = match (own, pid) {
+        (ContainerPid::Host, _) | (ContainerPid::Pod, PidMode::Host) => return list,
+        (ContainerPid::Container { .. }, _) => other_pid.map(Path::to_owned),
+        (ContainerPid::Own, _) | (ContainerPid::Pod, PidMode::Container) => None,
+        (ContainerPid::Pod, PidMode::Pod) => pod.pid.clone(),
+    };
+    list.push(namespace(LinuxNamespaceType::Pid, path));
     list
 }
 

@@ -1,5 +1,7 @@
 //! Limits, as the OCI spec has them.
 
+use std::collections::{BTreeMap, HashMap};
+
 use mainstay_cgroups::default_device_rules;
 use mainstay_messages::spec::{
     BlockDeviceLimit, BlockIo, ContainerSpec, HugepageLimit, IdMappings, Privilege, Resources, UNLIMITED,
@@ -14,8 +16,6 @@ use super::devices;
 use crate::disks::DiskNumbers;
 use crate::host::HostFacts;
 
-/// The period that CPU quotas are for, in microseconds: the kernel's default.
-const CPU_PERIOD_US: u64 = 100_000;
 /// How the OCI spec says that there is no limit.
 const OCI_UNLIMITED: i64 = -1;
 
@@ -45,7 +45,8 @@ pub fn pod_resources(resources: &Resources, disks: &DiskNumbers) -> LinuxResourc
         .set_cpu(cpu(resources))
         .set_pids(resources.pids.map(pids))
         .set_hugepage_limits(hugepages(&resources.hugepages))
-        .set_block_io(block_io(&resources.block_io, disks));
+        .set_block_io(block_io(&resources.block_io, disks))
+        .set_unified(unified(&resources.unified));
     limits
 }
 
@@ -60,17 +61,17 @@ fn memory(resources: &Resources) -> Option<LinuxMemory> {
 
 fn cpu(resources: &Resources) -> Option<LinuxCpu> {
     let mut cpu = LinuxCpu::default();
-    if let Some(millis) = resources.cpu_millis {
-        let quota = match millis {
-            UNLIMITED => OCI_UNLIMITED,
-            millis => bound(millis.saturating_mul(CPU_PERIOD_US / 1_000)),
-        };
-        cpu.set_period(Some(CPU_PERIOD_US)).set_quota(Some(quota));
+    if let Some(time) = resources.cpu_time {
+        cpu.set_period(Some(time.period_us)).set_quota(Some(bound(time.quota_us)));
     }
     cpu.set_shares(resources.cpu_shares)
         .set_cpus(resources.cpuset_cpus.clone())
         .set_mems(resources.cpuset_mems.clone());
     (cpu != LinuxCpu::default()).then_some(cpu)
+}
+
+fn unified(files: &BTreeMap<String, String>) -> Option<HashMap<String, String>> {
+    (!files.is_empty()).then(|| files.clone().into_iter().collect())
 }
 
 fn pids(limit: u64) -> LinuxPids {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use mainstay_messages::image::ImageId;
 use mainstay_messages::record::ContainerRecord;
 use mainstay_messages::spec::{
-    IdMapping, LayeredRoot, Mount, MountSource, Network, Owners, PidMode, Propagation, Resources, Rlimit,
-    Rootfs, Terminal, WindowSize,
+    ContainerPid, CpuTime, IdMapping, LayeredRoot, Mount, Network, Owners, PidMode, Propagation, Resources,
+    Rlimit, Rootfs, Terminal, WindowSize,
 };
 use mainstay_messages::{ContainerSpec, Error, ExecSpec, SandboxSpec, Timestamp};
 use oci_spec::runtime::{Capabilities, Capability};
@@ -102,25 +102,11 @@ fn with_everything(spec: &mut ContainerSpec) {
     spec.process.user = Some("www-data:1000".into());
     spec.process.groups = vec![7, 8];
     spec.process.terminal = Terminal::Tty(WindowSize { rows: 40, columns: 120 });
-    spec.mounts = vec![
-        Mount {
-            target: "/data".into(),
-            source: MountSource::Bind { path: "/srv/data".into() },
-            access: Access::ReadOnly,
-            propagation: Default::default(),
-            owners: Default::default(),
-        },
-        Mount {
-            target: "/dev/shm".into(),
-            source: MountSource::Tmpfs { size_bytes: Some(4096) },
-            access: Access::ReadWrite,
-            propagation: Default::default(),
-            owners: Default::default(),
-        },
-    ];
+    spec.mounts =
+        vec![Mount::bind("/srv/data", "/data", Access::ReadOnly), Mount::tmpfs("/dev/shm", Some(4096))];
     spec.resources = Resources {
         memory_bytes: Some(64 << 20),
-        cpu_millis: Some(1500),
+        cpu_time: Some(CpuTime::of_millis(1500)),
         cpu_shares: Some(512),
         cpuset_cpus: Some("0-1".into()),
         cpuset_mems: Some("0".into()),
@@ -230,12 +216,20 @@ fn a_confined_container_has_the_filter_unless_it_says_no() {
 }
 
 #[rstest]
-#[case(PidMode::Container, None, Some(None))]
-#[case(PidMode::Pod, Some("/proc/7/fd/13"), Some(Some("/proc/7/fd/13")))]
-#[case(PidMode::Host, None, None)]
-fn pid_namespaces(#[case] mode: PidMode, #[case] held: Option<&str>, #[case] found: Option<Option<&str>>) {
+#[case(PidMode::Container, ContainerPid::Pod, None, Some(None))]
+#[case(PidMode::Pod, ContainerPid::Pod, Some("/proc/7/fd/13"), Some(Some("/proc/7/fd/13")))]
+#[case(PidMode::Host, ContainerPid::Pod, None, None)]
+#[case(PidMode::Pod, ContainerPid::Own, Some("/proc/7/fd/13"), Some(None))]
+#[case(PidMode::Pod, ContainerPid::Host, Some("/proc/7/fd/13"), None)]
+#[case(PidMode::Host, ContainerPid::Own, None, Some(None))]
+fn pid_namespaces(
+    #[case] mode: PidMode,
+    #[case] own: ContainerPid,
+    #[case] held: Option<&str>,
+    #[case] found: Option<Option<&str>>,
+) {
     let pod = PodNamespaces { pid: held.map(Into::into), ..pod() };
-    let list = namespaces::of(mode, &pod, None);
+    let list = namespaces::of(mode, &own, &pod, None);
     let pid = list.iter().find(|namespace| namespace.typ() == oci_spec::runtime::LinuxNamespaceType::Pid);
     assert_eq!(pid.map(|namespace| namespace.path().clone()), found.map(|path| path.map(Into::into)));
 }

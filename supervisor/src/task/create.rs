@@ -173,7 +173,7 @@ async fn make(shim: Rc<Shim>, message: CreateTask, making: Making) -> Result<Tas
     let process = creation.process.get().cloned();
     let process = process.ok_or_else(|| Error::internal("a creation", "it has no process"))?;
     hooks::container_created(&creation, &process);
-    Ok(TaskMade { process, adjustment: creation.record().adjustment.clone() })
+    Ok(TaskMade { process, adjustment: creation.record().adjustment.clone(), user: None })
 }
 
 /// The pid namespace of the container of the pod that this one names, held until this one is made.

@@ -119,7 +119,7 @@ impl State {
             return draft.in_memory();
         }
         match result {
-            Ok(TaskMade { process, adjustment }) => {
+            Ok(TaskMade { process, adjustment, user }) => {
                 let makers = take(&mut draft.next.makers);
                 draft.fact(What::ContainerPrepared { pid: process.pid });
                 let record = draft.record();
@@ -128,6 +128,7 @@ impl State {
                 }
                 record.phase = ContainerPhase::Created;
                 record.process = Some(process);
+                record.user = user;
                 let made = match self.removal {
                     Some(_) => Err(self.terminating()),
                     None => Ok(Answer::Created(self.record.id.clone())),

@@ -24,6 +24,7 @@ pub enum Call {
     QueryTask,
     FreezeTask,
     UpdateTask,
+    UpdatePod,
 }
 
 /// What goes wrong with a call.

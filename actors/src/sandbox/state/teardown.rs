@@ -278,6 +278,7 @@ impl Draft {
     }
 
     pub(super) fn retire(&mut self) {
+        self.abandon_change();
         let runners = take(&mut self.next.runners);
         let mut content = take(&mut self.next.stoppers);
         content.append(&mut self.next.removers);

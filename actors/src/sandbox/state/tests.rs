@@ -5,8 +5,9 @@ use std::collections::{BTreeSet, VecDeque};
 use mainstay_messages::ProcessIdentity;
 use mainstay_messages::event::What;
 use mainstay_messages::record::ShimRecord;
-use mainstay_messages::spec::SandboxSpec;
-use mainstay_messages::supervisor::{Adopted, Launched, TaskState, TaskStatus};
+use mainstay_messages::sandbox::SandboxChange;
+use mainstay_messages::spec::{Resources, SandboxSpec};
+use mainstay_messages::supervisor::{Adopted, Consult, Launched, TaskState, TaskStatus};
 use proptest::prelude::*;
 
 use super::*;
@@ -31,6 +32,7 @@ enum Move {
     Stop(Option<u64>),
     Remove,
     Measure,
+    Update(u64),
     ShimDied,
     Answer(usize, bool),
     Time(u64),
@@ -48,6 +50,7 @@ fn move_strategy() -> impl Strategy<Value = Move> {
         1 => prop_oneof![Just(None), Just(Some(0)), Just(Some(1_000))].prop_map(Move::Stop),
         1 => Just(Move::Remove),
         1 => Just(Move::Measure),
+        2 => (5_u64..8).prop_map(Move::Update),
         1 => Just(Move::ShimDied),
         6 => (index(), prop::bool::weighted(0.7)).prop_map(|(index, works)| Move::Answer(index, works)),
         3 => prop_oneof![Just(100), Just(1_000), Just(40_000)].prop_map(Move::Time),
@@ -191,6 +194,12 @@ impl Model {
                 let call = self.call();
                 self.feed(Input::Measure { call });
             }
+            Move::Update(pids) => {
+                let call = self.call();
+                let limits = Resources { pids: Some(pids), ..Resources::default() };
+                let change = Box::new(SandboxChange { limits, ..SandboxChange::default() });
+                self.feed(Input::Update { call, change });
+            }
             Move::ShimDied => self.feed(Input::ShimDied("killed".to_owned())),
             Move::Answer(index, works) => {
                 if !self.asked.is_empty() {
@@ -228,6 +237,7 @@ impl Model {
             Ask::StopShim => Input::ShimStopped(done),
             Ask::StopContainers { .. } => Input::ContainersStopped,
             Ask::RemoveContainers => Input::ContainersRemoved(done),
+            Ask::Update(..) => Input::Updated(done),
         };
         self.feed(input);
     }
@@ -360,4 +370,28 @@ fn an_undoing_is_gone_on_with_by_the_next_daemon() {
     let mut model = Model::new(State::recovered(record, BTreeSet::new(), HowDown::Restarted));
     model.feed(Input::Recover);
     assert_eq!(model.asked, [Ask::StopShim]);
+}
+
+/// The same change again joins the first, another one is refused until that is over, and one that nobody answered is taken
+/// back: the limits that are recorded are the ones in force.
+#[test]
+fn a_change_that_nobody_answered_is_taken_back() {
+    let mut model = Model::new(State::proposed(record()));
+    model.play(Move::Run);
+    model.play(Move::Answer(0, true));
+    model.play(Move::Update(7));
+    model.play(Move::Update(7));
+    model.play(Move::Update(6));
+    assert_eq!(model.asked.len(), 1, "one change at a time");
+    model.play(Move::Answer(0, true));
+    assert_eq!(model.rig.machine.record().limits().pids, Some(7));
+    assert!(model.open_calls.is_empty(), "all three are answered");
+    model.play(Move::Update(5));
+    model.play(Move::Answer(0, false));
+    assert_eq!(model.rig.machine.record().limits().pids, Some(7));
+    model.play(Move::Time(1_000));
+    let Some(Ask::Update(wanted, Consult::Nobody)) = model.asked.front() else { panic!("{:?}", model.asked) };
+    assert_eq!(wanted.0.pids, Some(7));
+    model.settle();
+    assert!(model.rig.machine.activity().is_none());
 }

@@ -1,8 +1,9 @@
 //! What can happen to a sandbox, and what it wants to have done.
 
 use mainstay_messages::event::What;
-use mainstay_messages::spec::SandboxSpec;
-use mainstay_messages::supervisor::{Adopted, Launched};
+use mainstay_messages::sandbox::SandboxChange;
+use mainstay_messages::spec::{PodPlan, Resources, SandboxSpec};
+use mainstay_messages::supervisor::{Adopted, Consult, Launched};
 use mainstay_messages::{ContainerId, Error, Result, SandboxId};
 
 use crate::call::CallId;
@@ -42,6 +43,17 @@ pub enum Input {
         /// Who asks.
         call: CallId,
     },
+    /// Change what it may take.
+    Update {
+        /// Who asks.
+        call: CallId,
+        /// How.
+        change: Box<SandboxChange>,
+    },
+    /// The supervisor's answer to a change.
+    Updated(Result<()>),
+    /// Time to put limits back whose change was not answered so many times.
+    LimitsAgain(u32),
     /// A container of it is gone.
     ContainerGone(ContainerId),
     /// Its shim died.
@@ -133,6 +145,8 @@ pub enum Ask {
     },
     /// All containers: go.
     RemoveContainers,
+    /// The supervisor: these limits, and this is what it is expected to take.
+    Update(Box<(Resources, PodPlan)>, Consult),
 }
 
 /// A good answer.

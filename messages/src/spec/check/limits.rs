@@ -6,9 +6,7 @@ impl Resources {
     /// Checks every field.
     pub fn check(&self) -> Result<()> {
         self.check_memory()?;
-        if let Some(millis) = self.cpu_millis.filter(|millis| *millis < CPU_MILLIS_MIN) {
-            return Err(Error::invalid("cpus", format!("{millis}/1000"), "at least 0.01 CPUs"));
-        }
+        self.cpu_time.map_or(Ok(()), CpuTime::check)?;
         if let Some(shares) = self.cpu_shares.filter(|shares| !(2..=262_144).contains(shares)) {
             return Err(Error::invalid("cpu_shares", shares.to_string(), "a number from 2 to 262144"));
         }
@@ -21,7 +19,29 @@ impl Resources {
             }
         }
         self.check_hugepages()?;
-        self.block_io.check()
+        self.block_io.check()?;
+        self.check_unified()
+    }
+
+    fn check_unified(&self) -> Result<()> {
+        if self.unified.len() > UNIFIED_MAX {
+            let count = self.unified.len().to_string();
+            return Err(Error::invalid("unified", count, format!("at most {UNIFIED_MAX} files")));
+        }
+        for (file, value) in &self.unified {
+            let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
+            let named = file.contains('.') && !file.starts_with('.') && file.bytes().all(plain);
+            // Whose processes are in the group is the runtime's affair.
+            if !named || file.len() > UNIFIED_LENGTH_MAX || file.starts_with("cgroup.") {
+                let expected = "the name of a file of a controller of cgroup v2, as in \"memory.high\"";
+                return Err(Error::invalid("unified", quoted(file), expected));
+            }
+            if value.len() > UNIFIED_LENGTH_MAX || value.contains('\0') {
+                let expected = format!("at most {UNIFIED_LENGTH_MAX} bytes without a NUL byte");
+                return Err(Error::invalid(format!("unified.{file}"), quoted(value), expected));
+            }
+        }
+        Ok(())
     }
 
     fn check_memory(&self) -> Result<()> {
@@ -82,6 +102,21 @@ impl Resources {
                 let expected = "each size once, as the kernel names it: \"2MB\", \"1GB\"";
                 return Err(Error::invalid(format!("hugepages[{index}]"), quoted(size), expected));
             }
+        }
+        Ok(())
+    }
+}
+
+impl CpuTime {
+    fn check(self) -> Result<()> {
+        let Self { quota_us, period_us } = self;
+        if !(CPU_TIME_MIN_US..=CPU_PERIOD_MAX_US).contains(&period_us) {
+            let expected = format!("a period of {CPU_TIME_MIN_US} to {CPU_PERIOD_MAX_US} microseconds");
+            return Err(Error::invalid("cpu_time.period_us", period_us.to_string(), expected));
+        }
+        if quota_us < CPU_TIME_MIN_US {
+            let expected = format!("at least {CPU_TIME_MIN_US} microseconds, or no limit at all");
+            return Err(Error::invalid("cpu_time.quota_us", quota_us.to_string(), expected));
         }
         Ok(())
     }

@@ -41,6 +41,30 @@ pub(super) fn check_devices(devices: &[Device], rules: &[DeviceRule]) -> Result<
     })
 }
 
+/// Names as CDI has them, `VENDOR/CLASS=DEVICE`. Whether there is such a device is found out where it is used.
+pub(super) fn check_cdi_devices(names: &[String]) -> Result<()> {
+    if names.len() > CDI_DEVICES_MAX {
+        let count = names.len().to_string();
+        return Err(Error::invalid("cdi_devices", count, format!("at most {CDI_DEVICES_MAX}")));
+    }
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b':');
+    let good = |name: &str| {
+        let parts = name.split_once('/').and_then(|(vendor, rest)| {
+            let (class, device) = rest.split_once('=')?;
+            Some([vendor, class, device])
+        });
+        let part = |part: &str| !part.is_empty() && part.bytes().all(plain);
+        name.len() < PATH_LENGTH_MAX && parts.is_some_and(|parts| parts.into_iter().all(part))
+    };
+    match names.iter().position(|name| !good(name)) {
+        None => Ok(()),
+        Some(index) => {
+            let expected = "a device as VENDOR/CLASS=DEVICE, as in \"vendor.example/gpu=0\"";
+            Err(Error::invalid(format!("cdi_devices[{index}]"), quoted(&names[index]), expected))
+        }
+    }
+}
+
 fn check_device_access(field: &str, access: &str) -> Result<()> {
     let letters = access.bytes().all(|letter| b"rwm".contains(&letter));
     let once = access.bytes().enumerate().all(|(at, letter)| !access.as_bytes()[..at].contains(&letter));
@@ -54,7 +78,11 @@ fn check_device_access(field: &str, access: &str) -> Result<()> {
     ))
 }
 
-pub(super) fn check_sysctls(sysctls: &BTreeMap<String, String>, network: Network) -> Result<()> {
+pub(super) fn check_sysctls(
+    sysctls: &BTreeMap<String, String>,
+    network: Network,
+    ipc: IpcMode,
+) -> Result<()> {
     if sysctls.len() > SYSCTLS_MAX {
         return Err(Error::invalid("sysctls", sysctls.len().to_string(), format!("at most {SYSCTLS_MAX}")));
     }
@@ -76,6 +104,10 @@ pub(super) fn check_sysctls(sysctls: &BTreeMap<String, String>, network: Network
         }
         if of_network && network == Network::Host {
             let expected = "no net.* parameter: the network is the host's";
+            return Err(Error::invalid(field(), quoted(value), expected));
+        }
+        if of_ipc && ipc == IpcMode::Host {
+            let expected = "no parameter of IPC: it is the host's";
             return Err(Error::invalid(field(), quoted(value), expected));
         }
         if value.len() > SYSCTL_LENGTH_MAX || value.contains(['\0', '\n']) {

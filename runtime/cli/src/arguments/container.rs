@@ -8,8 +8,8 @@ use clap::{Args, ValueEnum};
 use mainstay_messages::admin::Reference;
 use mainstay_messages::image::PullPolicy;
 use mainstay_messages::spec::{
-    Device, DeviceRule, HostEntry, HugepageLimit, IdMapping, Mac, Mount, Network, NewPrivileges, PortMapping,
-    Rlimit, Seccomp, UserNamespace,
+    CgroupParent, Device, DeviceRule, HostEntry, HugepageLimit, IdMapping, Mac, Mount, Network,
+    NewPrivileges, PortMapping, Rlimit, Seccomp, UserNamespace,
 };
 use mainstay_messages::{Name, Signal};
 
@@ -240,6 +240,12 @@ pub struct SandboxArguments {
     /// Whose processes are seen: its own, those of the whole pod, or the host's
     #[arg(long, value_enum, value_name = "container|pod|host", hide_possible_values = true)]
     pub pid: Option<PidName>,
+    /// Whose System V IPC, message queues and /dev/shm are shared: the pod's, or the host's
+    #[arg(long, value_enum, value_name = "pod|host", hide_possible_values = true)]
+    pub ipc: Option<IpcName>,
+    /// The cgroup to make the pod's in, as a path or as the name of a slice of systemd; the daemon's own when not given
+    #[arg(long, value_name = "CGROUP")]
+    pub cgroup_parent: Option<CgroupParent>,
     /// The user namespace: the host's; one with ids that no other pod has; or one with these ids of users and groups, each
     /// range as CONTAINER:HOST:SIZE, separated by commas
     #[arg(
@@ -315,6 +321,15 @@ impl NetworkName {
 pub enum PidName {
     /// Of its own.
     Container,
+    /// The pod's.
+    Pod,
+    /// The host's.
+    Host,
+}
+
+/// An IPC namespace, as a flag names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum IpcName {
     /// The pod's.
     Pod,
     /// The host's.

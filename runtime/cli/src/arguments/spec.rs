@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mainstay_messages::spec::{
-    Access, BlockDeviceLimit, BlockIo, IdMapping, IdMappings, ImageRoot, Mount, MountSource, NameLookup,
-    Network, PidMode, Privilege, ProcessSpec, Resources, Rootfs, Seccomp, Security, Stdin,
-    SupplementaryGroups, Terminal, UserNamespace, WindowSize,
+    Access, BlockDeviceLimit, BlockIo, CpuTime, IdMapping, IdMappings, ImageRoot, IpcMode, Mount,
+    MountSource, NameLookup, Network, PidMode, Privilege, ProcessSpec, Resources, Rootfs, Seccomp, Security,
+    Stdin, SupplementaryGroups, Terminal, UserNamespace, WindowSize,
 };
 use mainstay_messages::{ContainerSpec, ExecSpec, Name, SandboxSpec};
 
 use super::container::{
-    CreateArguments, ExecArguments, FileArguments, GroupsName, PidName, ProcessArguments, ResourceArguments,
-    SandboxArguments, SecurityArguments, SecurityOption,
+    CreateArguments, ExecArguments, FileArguments, GroupsName, IpcName, PidName, ProcessArguments,
+    ResourceArguments, SandboxArguments, SecurityArguments, SecurityOption,
 };
 
 /// What specs need from the machine.
@@ -96,6 +96,11 @@ impl SandboxArguments {
                 Some(PidName::Pod) => PidMode::Pod,
                 Some(PidName::Host) => PidMode::Host,
             },
+            ipc: match self.ipc {
+                None | Some(IpcName::Pod) => IpcMode::Pod,
+                Some(IpcName::Host) => IpcMode::Host,
+            },
+            cgroup_parent: self.cgroup_parent.clone(),
             sysctls: self.sysctls.iter().cloned().collect(),
             names: NameLookup {
                 servers: self.dns.clone(),
@@ -142,7 +147,7 @@ impl ResourceArguments {
     pub fn resources(&self) -> Resources {
         Resources {
             memory_bytes: self.memory,
-            cpu_millis: self.cpus,
+            cpu_time: self.cpus.map(CpuTime::of_millis),
             cpu_shares: self.cpu_shares,
             cpuset_cpus: self.cpuset_cpus.clone(),
             cpuset_mems: self.cpuset_mems.clone(),
@@ -151,6 +156,7 @@ impl ResourceArguments {
             memory_reservation_bytes: self.memory_reservation,
             hugepages: self.hugepages.clone(),
             block_io: BlockIo { weight: self.blkio_weight, devices: self.disks() },
+            unified: BTreeMap::new(),
         }
     }
 

@@ -3,8 +3,8 @@
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 use mainstay_messages::spec::{
-    Access, BlockDeviceLimit, Device, HostEntry, HugepageLimit, IdMapping, IdMappings, Mount, MountSource,
-    NameLookup, Network, NewPrivileges, Owners, PidMode, Privilege, Rootfs, Seccomp, Stdin,
+    Access, BlockDeviceLimit, CpuTime, Device, HostEntry, HugepageLimit, IdMapping, IdMappings, IpcMode,
+    Mount, NameLookup, Network, NewPrivileges, Owners, PidMode, Privilege, Rootfs, Seccomp, Stdin,
     SupplementaryGroups, Terminal, UserNamespace, WindowSize,
 };
 use mainstay_messages::{ContainerSpec, ExecSpec, SandboxSpec};
@@ -74,7 +74,7 @@ fn the_command_tree_is_sound() {
 }))]
 #[case("--memory 64m --cpus 1.5 --cpu-shares 512 --cpuset-cpus 0-1 --cpuset-mems 0 --pids-limit 32 -- cmd", expected(|s| {
     s.resources.memory_bytes = Some(64 << 20);
-    s.resources.cpu_millis = Some(1_500);
+    s.resources.cpu_time = Some(CpuTime::of_millis(1_500));
     s.resources.cpu_shares = Some(512);
     s.resources.cpuset_cpus = Some("0-1".into());
     s.resources.cpuset_mems = Some("0".into());
@@ -87,20 +87,8 @@ fn the_command_tree_is_sound() {
 #[case("--rootfs-rw /img -- cmd", expected(|s| s.rootfs = Rootfs::Directory { path: "/img".into() }))]
 #[case("-v data:/data:ro --tmpfs /tmp:size=1m -- cmd", expected(|s| {
     s.mounts = vec![
-        mainstay_messages::spec::Mount {
-            target: "/tmp".into(),
-            source: MountSource::Tmpfs { size_bytes: Some(1 << 20) },
-            access: Access::ReadWrite,
-            propagation: Default::default(),
-            owners: Default::default(),
-        },
-        mainstay_messages::spec::Mount {
-            target: "/data".into(),
-            source: MountSource::Bind { path: "/here/data".into() },
-            access: Access::ReadOnly,
-            propagation: Default::default(),
-            owners: Default::default(),
-        },
+        mainstay_messages::spec::Mount::tmpfs("/tmp", Some(1 << 20)),
+        mainstay_messages::spec::Mount::bind("/here/data", "/data", Access::ReadOnly),
     ];
 }))]
 #[case("-v /a:/b:ro,noidmap -v /a:/c:idmap -- cmd", expected(|s| {
@@ -158,6 +146,14 @@ fn run_makes_a_pod_of_its_own(
 ) {
     let hostname = hostname.map(Into::into);
     assert_eq!(run_specs(line).1, SandboxSpec { network, pid, hostname, ..SandboxSpec::new(name()) });
+}
+
+#[test]
+fn run_says_what_of_the_pod_is_somebody_elses() {
+    let spec = run_specs("--ipc host --cgroup-parent jobs-1.slice cmd").1;
+    assert_eq!(spec.ipc, IpcMode::Host);
+    let parent = spec.cgroup_parent.expect("given").to_string();
+    assert_eq!(parent, "/jobs.slice/jobs-1.slice");
 }
 
 #[rstest]

@@ -10,7 +10,9 @@ use mainstay_messages::adjustment::{Adjustment, DeviceChange, DeviceNode, MountC
 use mainstay_messages::network::PodNetwork;
 use mainstay_messages::process::OomVerdict;
 use mainstay_messages::record::{ContainerPhase, ContainerRecord, Paused, SandboxRecord};
-use mainstay_messages::spec::{Access, Mount, MountSource, Propagation, Rootfs, Seccomp};
+use mainstay_messages::spec::{
+    Access, ImageMount, LayeredMount, Mount, MountSource, Propagation, Rootfs, Seccomp, Submounts,
+};
 use mainstay_nri_api as api;
 use mainstay_nri_api::{ContainerState, MessageField, OptionalFileMode, OptionalInt, OptionalUInt32};
 
@@ -44,6 +46,7 @@ impl PodFacts {
         let network = record.network.as_ref();
         let path = |network: &PodNetwork| network.namespace.to_string_lossy().into_owned();
         let label = |key: &str| record.spec.labels.get(key).cloned().unwrap_or_default();
+        let identity = record.spec.identity.as_ref();
         Self {
             cgroup,
             ips: network.iter().flat_map(|network| &network.ips).map(|own| own.ip.to_string()).collect(),
@@ -51,8 +54,8 @@ impl PodFacts {
                 .map(|network| (NETWORK_NAMESPACE.to_owned(), path(network)))
                 .into_iter()
                 .collect(),
-            namespace: label(NAMESPACE_LABEL),
-            uid: label(UID_LABEL),
+            namespace: identity.map_or_else(|| label(NAMESPACE_LABEL), |known| known.namespace.clone()),
+            uid: identity.map_or_else(|| label(UID_LABEL), |known| known.uid.clone()),
         }
     }
 }
@@ -67,7 +70,10 @@ pub fn pod(record: &SandboxRecord, facts: &PodFacts) -> api::PodSandbox {
     let limits = described_limits(&record.spec.resources);
     let linux = api::LinuxPodSandbox {
         pod_resources: MessageField::some(limits.clone()),
-        cgroup_parent: facts.cgroup.clone(),
+        cgroup_parent: match &record.spec.cgroup_parent {
+            Some(parent) => parent.to_string(),
+            None => facts.cgroup.clone(),
+        },
         cgroups_path: facts.cgroup.clone(),
         namespaces: namespaces.collect(),
         resources: MessageField::some(limits),
@@ -75,7 +81,10 @@ pub fn pod(record: &SandboxRecord, facts: &PodFacts) -> api::PodSandbox {
     };
     api::PodSandbox {
         id: record.id.as_str().to_owned(),
-        name: record.name().as_str().to_owned(),
+        name: match &record.spec.identity {
+            Some(identity) => identity.name.clone(),
+            None => record.name().as_str().to_owned(),
+        },
         uid: facts.uid.clone(),
         namespace: facts.namespace.clone(),
         labels: map(&record.spec.labels),
@@ -101,7 +110,10 @@ pub fn container(record: &ContainerRecord, facts: &PodFacts) -> api::Container {
     api::Container {
         id: record.id.as_str().to_owned(),
         pod_sandbox_id: record.sandbox.as_str().to_owned(),
-        name: record.name().as_str().to_owned(),
+        name: match &spec.identity {
+            Some(identity) => identity.name.clone(),
+            None => record.name().as_str().to_owned(),
+        },
         state: state(record).into(),
         labels: map(&spec.labels),
         annotations: record.annotations().into_iter().collect(),
@@ -184,13 +196,17 @@ fn own_mount(mount: &Mount) -> api::Mount {
                 Propagation::Slave => "rslave",
                 Propagation::Shared => "rshared",
             };
-            ("bind", text(path), vec!["rbind".to_owned(), propagation.to_owned()])
+            let bind = if mount.submounts == Submounts::Absent { "bind" } else { "rbind" };
+            ("bind", text(path), vec![bind.to_owned(), propagation.to_owned()])
         }
+        MountSource::Image(ImageMount { image, .. }) => ("image", image.to_string(), Vec::new()),
+        MountSource::Layers(LayeredMount { image, .. }) => ("image", image.to_string(), Vec::new()),
         MountSource::Tmpfs { size_bytes } => {
             ("tmpfs", "tmpfs".to_owned(), size_bytes.iter().map(|size| format!("size={size}")).collect())
         }
     };
-    options.push(if mount.access == Access::ReadOnly { "ro" } else { "rw" }.to_owned());
+    let of_image = matches!(mount.source, MountSource::Image(_) | MountSource::Layers(_));
+    options.push(if of_image || mount.access == Access::ReadOnly { "ro" } else { "rw" }.to_owned());
     api::Mount {
         destination: text(&mount.target),
         type_: kind.to_owned(),

@@ -1,6 +1,6 @@
 //! Limits, between NRI and our own: those of a container that runs.
 
-use mainstay_messages::spec::{HugepageLimit as OwnHugepageLimit, Resources, UNLIMITED};
+use mainstay_messages::spec::{CpuTime, HugepageLimit as OwnHugepageLimit, Resources, UNLIMITED};
 use mainstay_nri_api::{
     HugepageLimit, LinuxCPU, LinuxMemory, LinuxPids, LinuxResources, MessageField, OptionalInt64,
     OptionalUInt64,
@@ -8,11 +8,6 @@ use mainstay_nri_api::{
 
 use super::convert::{check_entries, check_list_of_numbers};
 use super::error::Fault;
-
-/// The period that CPU limits are counted in here, in microseconds.
-const CPU_PERIOD_US: u64 = 100_000;
-/// CPU time in a period of a thousandth of a CPU, in microseconds.
-const QUOTA_OF_A_MILLI_US: u64 = CPU_PERIOD_US / 1_000;
 
 /// Our limits as plugins see them.
 pub fn described_limits(own: &Resources) -> LinuxResources {
@@ -26,10 +21,6 @@ pub fn described_limits(own: &Resources) -> LinuxResources {
     let unsigned = |value: Option<u64>| -> MessageField<OptionalUInt64> {
         value.map(|value| OptionalUInt64 { value, ..Default::default() }).into()
     };
-    let quota = own.cpu_millis.map(|millis| match millis {
-        UNLIMITED => UNLIMITED,
-        millis => millis.saturating_mul(QUOTA_OF_A_MILLI_US),
-    });
     let hugepage = |limit: &OwnHugepageLimit| HugepageLimit {
         page_size: limit.page_size.clone(),
         limit: limit.bytes,
@@ -44,19 +35,20 @@ pub fn described_limits(own: &Resources) -> LinuxResources {
         }),
         cpu: MessageField::some(LinuxCPU {
             shares: unsigned(own.cpu_shares),
-            quota: number(quota),
-            period: unsigned(own.cpu_millis.map(|_| CPU_PERIOD_US)),
+            quota: number(own.cpu_time.map(|time| time.quota_us)),
+            period: unsigned(own.cpu_time.map(|time| time.period_us)),
             cpus: own.cpuset_cpus.clone().unwrap_or_default(),
             mems: own.cpuset_mems.clone().unwrap_or_default(),
             ..Default::default()
         }),
         hugepage_limits: own.hugepages.iter().map(hugepage).collect(),
         pids: own.pids.map(|limit| LinuxPids { limit: signed(limit), ..Default::default() }).into(),
+        unified: own.unified.clone().into_iter().collect(),
         ..Default::default()
     }
 }
 
-/// Limits of NRI as our own, for a container that runs; what is not given stays as it is. CPU time is counted in our own period.
+/// Limits of NRI as our own, for a container that runs; what is not given stays as it is.
 ///
 /// # Errors
 /// [`Fault`]: what is wrong, or what cannot be changed of a container that runs.
@@ -73,7 +65,7 @@ pub(super) fn limits(limits: &LinuxResources) -> Result<Resources, Fault> {
         memory_bytes: memory.limit.as_ref().map(|limit| bound(limit.value)),
         memory_reservation_bytes: memory.reservation.as_ref().map(|limit| bound(limit.value)),
         memory_swap_bytes: memory.swap.as_ref().map(|limit| bound(limit.value)),
-        cpu_millis: cpu_millis(&cpu)?,
+        cpu_time: cpu_time(&cpu)?,
         cpu_shares: cpu.shares.as_ref().map(|shares| shares.value),
         cpuset_cpus: given(cpu.cpus),
         cpuset_mems: given(cpu.mems),
@@ -107,8 +99,7 @@ fn refuse_others(limits: &LinuxResources, memory: &LinuxMemory, cpu: &LinuxCPU) 
     }
 }
 
-/// CPU time in thousandths of a CPU.
-fn cpu_millis(cpu: &LinuxCPU) -> Result<Option<u64>, Fault> {
+fn cpu_time(cpu: &LinuxCPU) -> Result<Option<CpuTime>, Fault> {
     let period = cpu.period.as_ref().map(|period| period.value).filter(|period| *period != 0);
     match (cpu.quota.as_ref().map(|quota| quota.value), period) {
         (None, None) => Ok(None),
@@ -118,10 +109,10 @@ fn cpu_millis(cpu: &LinuxCPU) -> Result<Option<u64>, Fault> {
             let expected = "a quota beside it";
             Err(Fault::invalid("linux.resources.cpu.period", period.to_string(), expected))
         }
-        (Some(quota), period) => Ok(Some(match u64::try_from(quota) {
-            Err(_) => UNLIMITED,
-            Ok(quota) => (quota.saturating_mul(1_000) / period.unwrap_or(CPU_PERIOD_US)).max(1),
-        })),
+        (Some(quota), period) => {
+            let period_us = period.unwrap_or(CpuTime::PERIOD_DEFAULT_US);
+            Ok(Some(CpuTime { quota_us: bound(quota), period_us }))
+        }
     }
 }
 

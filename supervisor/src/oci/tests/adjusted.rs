@@ -3,7 +3,7 @@
 use mainstay_messages::adjustment::{
     Adjustment, DeviceAccess, DeviceChange, DeviceNode, Hook, Hooks, MountChange, ResourceChange,
 };
-use mainstay_messages::spec::{Device, Resources};
+use mainstay_messages::spec::{CpuTime, Device, Resources};
 use serde_json::json;
 
 use super::*;
@@ -141,7 +141,7 @@ fn limits_are_changed_one_by_one() {
             spec.resources = Resources {
                 memory_bytes: Some(64 << 20),
                 memory_swap_bytes: Some(128 << 20),
-                cpu_millis: Some(500),
+                cpu_time: Some(CpuTime::of_millis(500)),
                 pids: Some(5),
                 ..Resources::default()
             };

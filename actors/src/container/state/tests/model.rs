@@ -374,9 +374,11 @@ impl Model {
         };
         let input = match ask {
             Ask::Admit => Input::Admitted(done),
-            Ask::Create => {
-                Input::TaskCreated(done.map(|()| TaskMade { process: process(), adjustment: None }))
-            }
+            Ask::Create => Input::TaskCreated(done.map(|()| TaskMade {
+                process: process(),
+                adjustment: None,
+                user: None,
+            })),
             Ask::Start => Input::TaskStarted(done.map(|()| Timestamp(self.now_ms))),
             Ask::Delete => Input::TaskDeleted(done),
             Ask::Exec { id, .. } => Input::ExecStarted(id, done.map(|()| 77)),

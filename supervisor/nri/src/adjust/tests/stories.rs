@@ -3,6 +3,7 @@
 use mainstay_messages::adjustment::MountChange;
 use mainstay_messages::network::{PodAddress, PodNetwork};
 use mainstay_messages::record::{ContainerRecord, SandboxRecord};
+use mainstay_messages::spec::CpuTime;
 use mainstay_messages::{ContainerSpec, SandboxSpec, Timestamp};
 use mainstay_nri_api as api;
 use mainstay_nri_api::{
@@ -221,7 +222,7 @@ fn the_container_that_is_created_is_neither_updated_nor_evicted() {
 fn an_update_is_changed_plugin_by_plugin() {
     let asked = mainstay_messages::spec::Resources {
         memory_bytes: Some(64),
-        cpu_millis: Some(500),
+        cpu_time: Some(CpuTime::of_millis(500)),
         ..Default::default()
     };
     let mut change = Change::update("box", described_limits(&asked));
@@ -240,7 +241,7 @@ fn an_update_is_changed_plugin_by_plugin() {
     assert!(error.to_string().contains("linux.resources.unified"), "{error}");
     let merged = change.finish().expect("checked");
     let limits = merged.limits.expect("of the target");
-    assert_eq!((limits.memory_bytes, limits.cpu_millis), (Some(32), Some(500)));
+    assert_eq!((limits.memory_bytes, limits.cpu_time), (Some(32), Some(CpuTime::of_millis(500))));
     assert_eq!(merged.others.len(), 1);
 }
 

@@ -1,0 +1,128 @@
+//! CreateContainer: from the request to a container that waits to be started.
+//!
+//! Owns: the order of things, and what is kept beside the spec. What a container is made of is in [`super::spec`].
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use mainstay::{
+    ContainerId, ContainerIdentity, ContainerPhase, ContainerSnapshot, ContainerSpec, Error, IfRunning,
+    Image, ImageName, Name, SandboxId, SandboxSnapshot,
+};
+use mainstay_cri_api::{ContainerConfig, CreateContainerRequest, CreateContainerResponse, ImageSpec};
+
+use super::spec::{self, Asked};
+use crate::failure::{Failure, Result};
+use crate::node::Node;
+use crate::{filter, names, notes};
+
+/// `CreateContainer`. The same request again joins the first, or is answered with its container.
+pub(crate) async fn create(
+    node: Arc<Node>,
+    request: CreateContainerRequest,
+) -> Result<CreateContainerResponse> {
+    let pod = filter::pod(&node.runtime, &request.pod_sandbox_id)?;
+    let Some(config) = request.config else {
+        return Err(Failure::invalid("config", "nothing", "what the container is to be"));
+    };
+    let identity = identity(&config)?;
+    let image = image(&node, &config).await?;
+    let asked = Asked { config: &config, pod: &pod, image: &image };
+    let spec = ContainerSpec {
+        labels: config.labels.clone().into_iter().collect(),
+        annotations: config.annotations.clone().into_iter().collect(),
+        log_path: log_path(&config, &pod),
+        notes: kept(config.image.as_ref(), &image),
+        identity: Some(identity.clone()),
+        ..spec::spec(names::of_container(&identity), asked)?
+    };
+    let name = spec.name.clone();
+    match node.runtime.create_container(&pod.record.id, spec).await {
+        Ok(container) => Ok(CreateContainerResponse { container_id: container.to_string() }),
+        Err(error) => {
+            remove_failed(&node, &pod.record.id, &name).await;
+            Err(told(error, &identity).into())
+        }
+    }
+}
+
+fn identity(config: &ContainerConfig) -> Result<ContainerIdentity> {
+    match &config.metadata {
+        Some(metadata) if !metadata.name.is_empty() => {
+            Ok(ContainerIdentity { name: metadata.name.clone(), attempt: metadata.attempt })
+        }
+        Some(_) => Err(Failure::invalid("config.metadata.name", "\"\"", "the container's name")),
+        None => Err(Failure::invalid("config.metadata", "nothing", "the container's name and attempt")),
+    }
+}
+
+async fn image(node: &Node, config: &ContainerConfig) -> Result<Image> {
+    let asked = config.image.as_ref().map(|image| image.image.as_str()).unwrap_or_default();
+    if asked.is_empty() {
+        return Err(Failure::invalid(
+            "config.image.image",
+            "\"\"",
+            "the name or id of an image that is here",
+        ));
+    }
+    let name: ImageName = asked.parse()?;
+    Ok(node.runtime.image(&name).await?)
+}
+
+/// Below the directory of the pod; none of the pod's where kubelet names no file.
+fn log_path(config: &ContainerConfig, pod: &SandboxSnapshot) -> Option<PathBuf> {
+    let directory = pod.record.spec.notes.get(notes::LOG_DIRECTORY);
+    let given = Some(&config.log_path).filter(|path| !path.is_empty())?;
+    Some(directory.map_or_else(PathBuf::new, PathBuf::from).join(given))
+}
+
+/// What the interface gives back about the image. It is found out once: a status must not wait for the images.
+fn kept(asked: Option<&ImageSpec>, image: &Image) -> BTreeMap<String, String> {
+    let nothing = ImageSpec::default();
+    let asked = asked.unwrap_or(&nothing);
+    let is_users = |name: &&String| {
+        [&asked.user_specified_image, &asked.image]
+            .into_iter()
+            .any(|given| !given.is_empty() && name.ends_with(given.as_str()))
+    };
+    let name = image.tags.iter().find(is_users).or(image.tags.first());
+    let notes = [
+        (notes::IMAGE, asked.image.as_str()),
+        (notes::IMAGE_USER, asked.user_specified_image.as_str()),
+        (notes::IMAGE_NAME, name.map_or("", String::as_str)),
+        (notes::IMAGE_REF, image.digests.first().map_or("", String::as_str)),
+    ];
+    let given = notes.into_iter().filter(|(_, value)| !value.is_empty());
+    given.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+/// The runtime lists a container that could not be made until somebody has seen why. Here whoever asked is told, and asks again under
+/// the same name.
+async fn remove_failed(node: &Node, pod: &SandboxId, name: &Name) {
+    let failed = |container: &Arc<ContainerSnapshot>| {
+        let record = &container.record;
+        let never_was = record.process.is_none() && record.started_at.is_none();
+        record.spec.name == *name && record.phase == ContainerPhase::Exited && never_was
+    };
+    let failed: Option<ContainerId> =
+        node.runtime.containers_of(pod).into_iter().find(failed).map(|container| container.record.id.clone());
+    if let Some(id) = failed
+        && let Err(error) = node.runtime.remove_container(&id, IfRunning::Refuse).await
+    {
+        tracing::warn!(container = %id, %error, "a container that could not be made stays listed");
+    }
+}
+
+/// What is in the way of another configuration, in words of the interface.
+fn told(error: Error, identity: &ContainerIdentity) -> Error {
+    let ContainerIdentity { name, attempt } = identity;
+    match error {
+        Error::NameTaken { kind, holder, .. } => Error::NameTaken {
+            kind,
+            name: format!("{name}, attempt {attempt}, with another configuration"),
+            holder,
+        },
+        error => error,
+    }
+}
