@@ -91,7 +91,7 @@ pub(crate) async fn status(node: Arc<Node>, request: StatusRequest) -> Result<St
         features: Some(RuntimeFeatures {
             supplemental_groups_policy: true,
             user_namespaces_host_network: false,
-            mount_options: false,
+            mount_options: true,
         }),
     })
 }
