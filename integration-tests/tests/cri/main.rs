@@ -1,8 +1,12 @@
 //! The Container Runtime Interface on real processes: a daemon, and a client of the same messages as kubelet's.
 
+mod busybox;
+mod containers;
+mod execs;
 mod images;
 mod limits;
 mod node;
+mod pods;
 mod rig;
 mod systemd;
 
