@@ -2,13 +2,17 @@
 
 mod busybox;
 mod containers;
+mod events;
 mod execs;
 mod images;
 mod limits;
+mod made;
 mod node;
 mod pods;
 mod rig;
 mod systemd;
+mod updates;
+mod usage;
 
 use tonic::Code;
 
