@@ -1,10 +1,18 @@
 //! The Container Runtime Interface on real processes: a daemon, and a client of the same messages as kubelet's.
 
+mod busybox;
+mod containers;
+mod events;
+mod execs;
 mod images;
 mod limits;
+mod made;
 mod node;
+mod pods;
 mod rig;
 mod systemd;
+mod updates;
+mod usage;
 
 use tonic::Code;
 
