@@ -47,7 +47,8 @@ impl Runtime {
                 kind: Kind::Sandbox,
                 id: sandbox.to_string(),
                 phase: snapshot.record.phase.to_string(),
-                operation: "connect to a port".into(),
+                operation: "connecting to a port".into(),
+                needed: SandboxPhase::Ready.to_string(),
             });
         }
         let sockets = self.sockets(&snapshot.record).await?;
@@ -55,7 +56,9 @@ impl Runtime {
         let connecting = tokio::time::timeout(Duration::from_millis(CONNECT_MS), connect(sockets, port));
         match connecting.await {
             Ok(connected) => connected.map_err(|error| Error::unavailable(what, chain(&error))),
-            Err(_) => Err(Error::DeadlineExceeded { what: format!("connecting to {what}"), after_ms: CONNECT_MS }),
+            Err(_) => {
+                Err(Error::DeadlineExceeded { what: format!("connecting to {what}"), after_ms: CONNECT_MS })
+            }
         }
     }
 
@@ -69,8 +72,10 @@ impl Runtime {
         let (names, sandbox) = (self.system().networks.namespace_names().clone(), record.id.clone());
         // It is never closed.
         let _turn = TURNS.acquire().await;
-        let work = move || names.namespace_of(&sandbox, &shim).map(|namespace| tcp_sockets(namespace.as_fd()));
-        let made = tokio::task::spawn_blocking(work).await.map_err(|_| Error::internal(&what, "it panicked"))?;
+        let work =
+            move || names.namespace_of(&sandbox, &shim).map(|namespace| tcp_sockets(namespace.as_fd()));
+        let made =
+            tokio::task::spawn_blocking(work).await.map_err(|_| Error::internal(&what, "it panicked"))?;
         let TcpSockets { v4, v6 } =
             made.ok_or_else(lost)?.map_err(|error| Error::unavailable(&what, chain(&error)))?;
         let unconnected = |fd| TcpSocket::from_std_stream(std::net::TcpStream::from(fd));

@@ -1,9 +1,12 @@
 //! The Container Runtime Interface on real processes: a daemon, and a client of the same messages as kubelet's.
 
+mod busybox;
 mod images;
 mod limits;
 mod node;
+mod port_forward;
 mod rig;
+mod streams;
 mod systemd;
 
 use tonic::Code;
