@@ -54,6 +54,8 @@ pub struct Config {
     pub shim_program: Option<PathBuf>,
     /// What is done when the machine forbids an `oom_score_adj`.
     pub oom_score_adj: OomScorePolicy,
+    /// Where the files of the Container Device Interface are, the first the weakest.
+    pub cdi_dirs: Vec<PathBuf>,
     /// Which ids of the host are given to pods with a user namespace.
     pub user_namespaces: UserNamespaces,
     /// How long the supervisor waits for shims and for the machine.
@@ -194,6 +196,7 @@ impl Default for Config {
             shims: ShimLifetime::default(),
             shim_program: None,
             oom_score_adj: OomScorePolicy::default(),
+            cdi_dirs: mainstay_supervisor::cdi::DIRECTORIES.map(PathBuf::from).into(),
             user_namespaces: UserNamespaces::default(),
             timeouts: Timeouts::default(),
             store: StoreLimits::default(),
@@ -318,6 +321,7 @@ impl Config {
             state_dir,
             admin_socket,
             cgroup_parent,
+            cdi_dirs,
             user_namespaces,
             timeouts,
             store,
@@ -358,6 +362,10 @@ impl Config {
              # What is done with an oom_score_adj that the machine forbids (lowering it needs\n\
              # CAP_SYS_RESOURCE): \"clamp\" uses the nearest allowed value, \"refuse\" does not start.\n\
              oom_score_adj = \"clamp\"\n\
+             \n\
+             # Where vendors put their files for the Container Device Interface; a later directory goes before an\n\
+             # earlier one.\n\
+             cdi_dirs = {cdi_dirs:?}\n\
              \n\
              # Which ids of the host are given to pods with a user namespace (`--userns auto`): so many from the\n\
              # first on, and how many of them each pod gets. Nothing else on the machine may use them. Another runtime\n\

@@ -220,6 +220,7 @@ fn settings(config: &Config) -> SupervisorSettings {
         config::OomScorePolicy::Refuse => OomScorePolicy::Refuse,
     };
     settings.netns_dir.clone_from(&config.network.netns_dir);
+    settings.cdi_dirs.clone_from(&config.cdi_dirs);
     settings.user_namespaces = config.user_namespaces;
     settings.timeouts = config.timeouts.clone();
     settings

@@ -133,6 +133,9 @@ impl Runtime {
     /// Forgets earlier values of what is gone.
     fn forget(&self) {
         let mut clocks = self.system().samples.clocks();
+        if clocks.len() <= FORGOTTEN_MAX {
+            return;
+        }
         let (pods, containers) = (self.sandboxes(), self.containers());
         if clocks.len() > pods.len() + containers.len() + FORGOTTEN_MAX {
             clocks.retain(|id, _| {

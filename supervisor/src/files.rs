@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use mainstay_messages::process::Exit;
 use mainstay_messages::record::{ContainerRecord, SandboxRecord, ShimRecord};
 use mainstay_messages::shortage::{Shortage, explained};
-use mainstay_messages::spec::{IdMappings, MountSource, Rootfs};
+use mainstay_messages::spec::{IdMappings, MissingSource, MountSource, Rootfs};
 use mainstay_messages::{ContainerId, Error, Result, SandboxId};
 use mainstay_shim::faults::around_write;
 use mainstay_task_api::convert::ProcessKey;
@@ -31,6 +31,8 @@ pub(crate) const PRIVATE_FILE_MODE: u32 = 0o600;
 const MOUNTED_FILE_MODE: u32 = 0o644;
 /// The mode of a directory of logs, as the shim makes it too: log collectors of other users read there.
 const LOG_DIRECTORY_MODE: u32 = 0o755;
+/// The mode of a directory of the host that is made because a container mounts it.
+const MADE_SOURCE_MODE: u32 = 0o755;
 /// The exit record of a container's PID 1, in its bundle.
 const EXIT_RECORD: &str = "exit";
 
@@ -68,6 +70,11 @@ pub(crate) fn check_sources(record: &ContainerRecord) -> Result<()> {
         if adjustment.is_some_and(|adjustment| adjustment.changes_mount(&mount.target)) {
             continue;
         }
+        if mount.missing == MissingSource::DirectoryMade
+            && let MountSource::Bind { path } = &mount.source
+        {
+            make_missing(path)?;
+        }
         peers::check(index, mount)?;
         if matches!(mount.source, MountSource::Image(_)) {
             return Err(unresolved());
@@ -86,6 +93,17 @@ pub(crate) fn check_sources(record: &ContainerRecord) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Makes a directory, and those above it, where a caller mounts from a place with nothing there.
+fn make_missing(path: &Path) -> Result<()> {
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let mut builder = DirBuilder::new();
+            builder.recursive(true).mode(MADE_SOURCE_MODE).create(path).map_err(at(path))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// An image whose layers the runtime has not looked up.

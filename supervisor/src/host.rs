@@ -15,6 +15,7 @@ use oci_spec::runtime::{Capabilities, LinuxDevice, LinuxDeviceType};
 
 use crate::cdi::Edits;
 use crate::disks::DiskNumbers;
+use crate::lsm::{AppArmorFacts, SelinuxFacts};
 use crate::oci::capabilities;
 
 /// Where the machine's device nodes are.
@@ -42,8 +43,8 @@ pub struct HostFacts {
     pub hard_limits: BTreeMap<String, u64>,
     /// The machine's device nodes, looked up for each privileged container anew: they come and go.
     pub devices: Vec<LinuxDevice>,
-    /// The devices that a container's spec names, in its order, looked up for each container anew.
-    pub named_devices: Vec<LinuxDevice>,
+    /// The devices that a container's spec names, those of each entry in its order, looked up for each container anew.
+    pub named_devices: Vec<Vec<LinuxDevice>>,
     /// Its kernel.
     pub kernel: KernelVersion,
     /// Its `/etc/resolv.conf`, read for each container anew.
@@ -55,7 +56,11 @@ pub struct HostFacts {
     pub hosts: Option<String>,
     /// The disks that a container's limits are for, looked up for each container anew.
     pub disks: DiskNumbers,
-    /// What the CDI devices that plugins have added change, looked up for each container anew.
+    /// Whether it has AppArmor, asked for each container anew: profiles come and go.
+    pub apparmor: AppArmorFacts,
+    /// Whether it has SELinux, asked for each container anew.
+    pub selinux: SelinuxFacts,
+    /// What the CDI devices that a container has by its spec and by plugins change, looked up for each container anew.
     pub cdi: Vec<Edits>,
 }
 
@@ -108,24 +113,33 @@ impl HostFacts {
             uplink_resolver: None,
             hosts: None,
             cdi: Vec::new(),
+            apparmor: AppArmorFacts::default(),
+            selinux: SelinuxFacts::default(),
         })
     }
 }
 
-/// All device nodes below a directory that stands for `/dev`. What cannot be read is left out.
+/// All device nodes of the machine below a directory that stands for `/dev`. What cannot be read is left out.
 pub(crate) fn device_nodes(dev: &Path) -> Vec<LinuxDevice> {
+    nodes_below(dev, Path::new(DEV), &NOT_DEVICES, &OWN_NODES)
+}
+
+/// All device nodes below a directory, as if it were at `place`. Those directories and nodes that are named are left out at its
+/// top.
+fn nodes_below(top: &Path, place: &Path, no_directories: &[&str], no_nodes: &[&str]) -> Vec<LinuxDevice> {
     let mut found = Vec::new();
-    let mut open: Vec<(PathBuf, usize)> = vec![(dev.to_owned(), 0)];
+    let mut open: Vec<(PathBuf, usize)> = vec![(top.to_owned(), 0)];
     while let Some((directory, depth)) = open.pop() {
         for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let is = |names: &[&str]| depth == 0 && names.iter().any(|known| name == *known);
             // Of the entry itself: links are not followed.
             let Ok(metadata) = entry.metadata() else { continue };
-            if metadata.is_dir() && depth < DEVICE_DEPTH_MAX && !is(&NOT_DEVICES) {
+            if metadata.is_dir() && depth < DEVICE_DEPTH_MAX && !is(no_directories) {
                 open.push((entry.path(), depth + 1));
-            } else if !is(&OWN_NODES)
-                && let Some(device) = device(&entry.path(), dev, &metadata)
+            } else if !is(no_nodes)
+                && let Ok(below) = entry.path().strip_prefix(top)
+                && let Some(device) = node(&place.join(below), &metadata)
             {
                 found.push(device);
             }
@@ -143,21 +157,25 @@ pub(crate) fn name_file(path: &str) -> Option<String> {
     read.is_ok_and(|bytes| bytes as u64 <= NAME_FILE_BYTES_MAX).then_some(text)
 }
 
-/// The devices that a container's spec names, in its order. Links are followed: the device is what they lead to.
-pub(crate) fn named_devices(devices: &[Device]) -> Result<Vec<LinuxDevice>> {
+/// The devices that a container's spec names, in its order, and where they are in the container. Links are followed: the device is
+/// what they lead to. A directory stands for all devices in it.
+pub(crate) fn named_devices(devices: &[Device]) -> Result<Vec<Vec<LinuxDevice>>> {
     let found = devices.iter().enumerate().map(|(index, device)| {
         let refused = |why: &str| {
             let field = format!("devices[{index}].path");
             Error::invalid(field, format!("{:?}", device.path), format!("a device node of the host ({why})"))
         };
         let metadata = fs::metadata(&device.path).map_err(|error| refused(&error.to_string()))?;
-        node(&device.path, &metadata).ok_or_else(|| refused("it is no device"))
+        let target = device.target.as_deref().unwrap_or(&device.path);
+        if metadata.is_dir() {
+            return match nodes_below(&device.path, target, &[], &[]) {
+                none if none.is_empty() => Err(refused("it is a directory without one")),
+                nodes => Ok(nodes),
+            };
+        }
+        node(target, &metadata).map(|node| vec![node]).ok_or_else(|| refused("it is no device"))
     });
     found.collect()
-}
-
-fn device(path: &Path, dev: &Path, metadata: &fs::Metadata) -> Option<LinuxDevice> {
-    node(&Path::new(DEV).join(path.strip_prefix(dev).ok()?), metadata)
 }
 
 fn node(path: &Path, metadata: &fs::Metadata) -> Option<LinuxDevice> {

@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use std::process;
 
 use mainstay_messages::process::ExitStatus;
-use mainstay_messages::{ProcessIdentity, Signal};
+use mainstay_messages::spec::IdMappings;
+use mainstay_messages::{ProcessIdentity, ProcessUser, Signal};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -84,6 +85,26 @@ pub fn identity_of(pid: u32) -> io::Result<ProcessIdentity> {
         io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat is malformed"))
     })?;
     Ok(ProcessIdentity { pid, start_ticks, boot_id: boot_id()? })
+}
+
+/// As whom a process runs, in the ids of its container; none when it is gone, or an id is none of the container's.
+pub(crate) fn user_of(identity: &ProcessIdentity, ids: Option<&IdMappings>) -> Option<ProcessUser> {
+    let status = fs::read_to_string(format!("/proc/{}/status", identity.pid)).ok()?;
+    let user = user_in(&status)?;
+    // What was read is that process's only if it is still there.
+    identity_of(identity.pid).is_ok_and(|found| found == *identity).then_some(())?;
+    let Some(ids) = ids else { return Some(user) };
+    let (uid, gid) = ids.to_container(user.uid, user.gid)?;
+    let group = |group: &u32| ids.to_container(user.uid, *group).map(|(_, group)| group);
+    Some(ProcessUser { uid, gid, groups: user.groups.iter().map(group).collect::<Option<_>>()? })
+}
+
+/// The effective ids in `/proc/PID/status`.
+fn user_in(status: &str) -> Option<ProcessUser> {
+    let words = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(str::split_whitespace);
+    let effective = |key: &str| words(key)?.nth(1)?.parse().ok();
+    let groups = words("Groups:")?.map(str::parse).collect::<Result<_, _>>().ok()?;
+    Some(ProcessUser { uid: effective("Uid:")?, gid: effective("Gid:")?, groups })
 }
 
 /// A pidfd of the process with this identity; none when it is gone, or its number is another's now.
@@ -267,6 +288,15 @@ mod tests {
         }
         let own = identity_of(std::process::id()).expect("this process runs");
         assert_eq!(end_of_zombie(&own).expect("readable"), None);
+    }
+
+    #[test]
+    fn ids_are_the_effective_ones() {
+        let status = "Name:\tx\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t9 10 \n";
+        assert_eq!(user_in(status), Some(ProcessUser { uid: 2, gid: 6, groups: vec![9, 10] }));
+        let none = "Uid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\nGroups:\t \n";
+        assert_eq!(user_in(none), Some(ProcessUser { uid: 0, gid: 0, groups: Vec::new() }));
+        assert_eq!(user_in("Uid:\t0\n"), None);
     }
 
     /// A PID that was recorded before a reboot, or before the number went round, is another process now. A

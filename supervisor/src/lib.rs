@@ -52,6 +52,7 @@ pub mod identity;
 mod inventory;
 mod launch;
 mod link;
+pub mod lsm;
 mod machine;
 pub mod netns;
 pub mod network;

@@ -139,6 +139,8 @@ pub fn container_spec(
         .set_linux(Some(linux));
     if let Some(adjustment) = &record.adjustment {
         adjust::apply(&mut oci, adjustment, around)?;
+    } else {
+        around.host.cdi.iter().for_each(|edits| edits.apply(&mut oci));
     }
     Ok(oci)
 }

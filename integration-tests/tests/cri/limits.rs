@@ -3,7 +3,10 @@
 use std::os::unix::fs::PermissionsExt;
 
 use mainstay_cri_api::image_service_client::ImageServiceClient;
-use mainstay_cri_api::{ListImagesRequest, RunPodSandboxRequest, VersionRequest};
+use mainstay_cri_api::{
+    CheckpointContainerRequest, CheckpointPodRequest, ListImagesRequest, PullImageRequest, RestorePodRequest,
+    RunPodSandboxRequest, VersionRequest,
+};
 use mainstay_integration_tests::wait;
 use tonic::Code;
 
@@ -60,5 +63,18 @@ async fn connections_beyond_the_limit_wait_for_one_to_go() {
     let channel = rig::connect(&rig.socket()).await;
     let mut images = ImageServiceClient::new(channel);
     wait::finish("an answer", images.list_images(ListImagesRequest::default())).await.expect("answered");
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn checkpoints_are_not_there_and_that_is_said() {
+    let rig = rig!();
+    let mut runtime = rig.runtime();
+    let container = runtime.checkpoint_container(CheckpointContainerRequest::default()).await;
+    assert_refused(container, Code::Unimplemented, &["CheckpointContainer", "CRIU"]);
+    let pod = runtime.checkpoint_pod(CheckpointPodRequest::default()).await;
+    assert_refused(pod, Code::Unimplemented, &["CheckpointPod"]);
+    let restored = runtime.restore_pod(RestorePodRequest::default()).await;
+    assert_refused(restored, Code::Unimplemented, &["RestorePod"]);
     rig.finish().await;
 }

@@ -93,7 +93,7 @@ impl Relay {
                     for message in messages {
                         left -= 1;
                         let position = if left == 0 { event.seq } else { Seq(event.seq.0.saturating_sub(1)) };
-                        if !self.send((position, message)).await? {
+                        if !offer(&self.sender, (position, message)).await? {
                             return Ok(());
                         }
                     }
@@ -101,17 +101,16 @@ impl Relay {
             }
         }
     }
+}
 
-    /// The answer is whether the client is still there.
-    async fn send(&self, queued: Queued) -> Result<bool> {
-        let sent = self.sender.send(queued);
-        match tokio::time::timeout(Duration::from_millis(EVENT_STALL_MS), sent).await {
-            Ok(sent) => Ok(sent.is_ok()),
-            Err(_) => {
-                tracing::warn!("a client that does not read its events is cut off");
-                let what = "the reading of events by their client".to_owned();
-                Err(Error::DeadlineExceeded { what, after_ms: EVENT_STALL_MS }.into())
-            }
+/// Waits for room, but not for ever. The answer is whether the client is still there.
+async fn offer<T>(sender: &mpsc::Sender<T>, message: T) -> Result<bool> {
+    match tokio::time::timeout(Duration::from_millis(EVENT_STALL_MS), sender.send(message)).await {
+        Ok(sent) => Ok(sent.is_ok()),
+        Err(_) => {
+            tracing::warn!("a client that does not read its events is cut off");
+            let what = "the reading of events by their client".to_owned();
+            Err(Error::DeadlineExceeded { what, after_ms: EVENT_STALL_MS }.into())
         }
     }
 }
@@ -145,5 +144,22 @@ impl Stream for Feed {
 impl Drop for Feed {
     fn drop(&mut self) {
         self.node.events.left(&self.client, &self.track);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In containerd one who does not read holds up every operation once 100 events wait for it.
+    #[tokio::test(start_paused = true)]
+    async fn one_who_does_not_read_is_cut_off_and_one_who_has_left_is_not_waited_for() {
+        let (sender, mut receiver) = mpsc::channel(1);
+        assert!(offer(&sender, 1).await.expect("there is room"));
+        let failure = offer(&sender, 2).await.expect_err("nobody reads");
+        assert!(failure.to_string().contains("reading of events"), "{failure}");
+        assert_eq!(receiver.recv().await, Some(1), "what was offered before is there to be read");
+        drop(receiver);
+        assert!(!offer(&sender, 3).await.expect("it has left"));
     }
 }

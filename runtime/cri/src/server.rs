@@ -5,6 +5,8 @@
 //! ```
 //! It never looks into a call.
 
+mod deadline;
+
 use std::future::Future;
 use std::io;
 use std::path::Path;
@@ -27,6 +29,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::codegen::http::{HeaderValue, Response};
 use tonic::transport::server::{Connected, UdsConnectInfo};
 use tower::util::MapResponseLayer;
+
+use self::deadline::Deadline;
 
 use crate::limits::{
     ACCEPT_RETRY_MS, CALLS_PER_CONNECTION_MAX, CONNECTIONS_MAX, HEADERS_BYTES_MAX, KEEPALIVE_INTERVAL_MS,
@@ -87,6 +91,7 @@ impl Server {
             .http2_max_header_list_size(HEADERS_BYTES_MAX)
             .http2_keepalive_interval(Some(Duration::from_millis(KEEPALIVE_INTERVAL_MS)))
             .http2_keepalive_timeout(Some(Duration::from_millis(KEEPALIVE_TIMEOUT_MS)))
+            .layer(tower::layer::layer_fn(Deadline))
             .layer(MapResponseLayer::new(with_usual_status::<tonic::body::Body>))
             .add_service(runtime_service)
             .add_service(image_service);

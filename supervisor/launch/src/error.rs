@@ -58,10 +58,12 @@ pub enum Step {
     Seccomp,
     /// The exec itself.
     Exec,
+    /// The profile of AppArmor and the label of SELinux.
+    SecurityModules,
 }
 
 impl Step {
-    const ALL: [Step; 24] = [
+    const ALL: [Step; 25] = [
         Step::Clone,
         Step::Cgroup,
         Step::Namespaces,
@@ -86,6 +88,7 @@ impl Step {
         Step::Capabilities,
         Step::Seccomp,
         Step::Exec,
+        Step::SecurityModules,
     ];
 
     pub(crate) fn from_wire(value: u8) -> Option<Step> {
@@ -120,6 +123,7 @@ impl fmt::Display for Step {
             Step::Capabilities => "process.capabilities",
             Step::Seccomp => "linux.seccomp",
             Step::Exec => "exec",
+            Step::SecurityModules => "security modules",
         })
     }
 }

@@ -26,7 +26,7 @@ use crate::stdio::Io;
 use crate::support::check_process;
 use crate::user::UserDatabase;
 use crate::user_namespace::IdMap;
-use crate::{terminal, user_namespace};
+use crate::{modules, terminal, user_namespace};
 
 /// A process to execute in a container.
 #[derive(Debug)]
@@ -54,8 +54,7 @@ pub struct ExecRequest<'a> {
 /// # Errors
 /// As [`crate::create`]; [`LaunchError::TargetGone`] when the container's first process has ended.
 pub fn exec(request: ExecRequest<'_>) -> Result<Launching> {
-    let mut warnings = Vec::new();
-    check_process(request.process, &mut warnings)?;
+    check_process(request.process)?;
     let scheduling = Scheduling::of(request.process, request.spec)?;
     if is_over(request.target) {
         return Err(LaunchError::TargetGone);
@@ -65,20 +64,15 @@ pub fn exec(request: ExecRequest<'_>) -> Result<Launching> {
         result => result.context(Step::Namespaces, || "joining the container's pid name space".to_owned())?,
     };
     let keep: Vec<BorrowedFd<'_>> = request.io.fds().chain([request.target]).collect();
-    let started = clone::start(0, Some(visit), request.cgroup, &keep, |control| {
-        run(&request, &scheduling, control, warnings)
-    });
+    let started =
+        clone::start(0, Some(visit), request.cgroup, &keep, |control| run(&request, &scheduling, control));
     // A process id name space whose first process has ended takes no new one; its cgroup may be gone as well.
     started.map_err(|error| if is_over(request.target) { LaunchError::TargetGone } else { error })
 }
 
-fn run(
-    request: &ExecRequest<'_>,
-    scheduling: &Scheduling,
-    control: &ControlEnd,
-    mut warnings: Vec<String>,
-) -> Result<Never> {
+fn run(request: &ExecRequest<'_>, scheduling: &Scheduling, control: &ControlEnd) -> Result<Never> {
     let (spec, process) = (request.spec, request.process);
+    let mut warnings = Vec::new();
     let proc = HostProc::open().context(Step::Namespaces, || "opening the host's /proc".to_owned())?;
     if let Some(score) = process.oom_score_adj() {
         set_oom_score(&proc, score, request.oom_score, &mut warnings)?;
@@ -108,6 +102,7 @@ fn run(
     }
     let container = spec.process().as_ref().and_then(|process| process.capabilities().as_ref());
     let capabilities = Sets::of(process.capabilities().as_ref().or(container), &mut warnings)?;
+    modules::confine(&proc, process, spec.process().as_ref())?;
     drop((root, proc));
 
     control.wait_for_go();

@@ -21,7 +21,7 @@ use crate::error::{Context, Result, Step, invalid};
 use crate::hooks::{HookPoint, needs_environment, run_point, state};
 use crate::limits::{OomScorePolicy, raise_hard_limits, set_oom_score};
 use crate::mounts::cgroup::CgroupView;
-use crate::mounts::sources::{HostMounts, SourceTrees};
+use crate::mounts::sources::{HostMounts, MountOwners, SourceTrees, mount_owners};
 use crate::mounts::target::ContainerRoot;
 use crate::mounts::{MountContext, mount_all, protect};
 use crate::namespaces::{NamespacePlan, PidNamespaceVisit};
@@ -34,7 +34,7 @@ use crate::stdio::Io;
 use crate::support::{check_process, check_spec};
 use crate::user::{Groups, UserDatabase};
 use crate::user_namespace::UserNamespace;
-use crate::{clone, devices, seccomp, sysctl, terminal};
+use crate::{clone, devices, modules, seccomp, sysctl, terminal};
 
 /// The annotation with the user as the image or the user wrote it: `name`, `uid`, `name:group`, `uid:gid`. Where it is, it
 /// decides in place of `process.user.uid` and `gid`.
@@ -77,12 +77,12 @@ pub struct InitRequest<'a> {
 /// When the spec is wrong in a way that can be seen without a child, or when the child cannot be made or put into its groups.
 pub fn create(request: InitRequest<'_>) -> Result<Launching> {
     let process = process_of(request.spec)?;
-    let mut warnings = Vec::new();
     check_spec(request.spec)?;
-    check_process(process, &mut warnings)?;
+    check_process(process)?;
     let scheduling = Scheduling::of(process, request.spec)?;
     let namespaces = NamespacePlan::of(request.spec)?;
     let user = UserNamespace::of(request.spec)?;
+    let owners = mount_owners(request.spec.mounts().as_deref().unwrap_or_default())?;
     let cgroups = cgroup_view(request.cgroup);
     let visit = namespaces
         .pid_to_join()
@@ -91,18 +91,24 @@ pub fn create(request: InitRequest<'_>) -> Result<Launching> {
         .context(Step::Namespaces, || "joining the pid name space that the spec names".to_owned())?;
     let host = request.host_mounts.map(|host| host.namespace);
     let user_fd = user.as_ref().map(AsFd::as_fd);
-    let keep: Vec<BorrowedFd<'_>> =
-        namespaces.fds().chain(request.io.fds()).chain(host).chain(user_fd).collect();
+    let keep: Vec<BorrowedFd<'_>> = namespaces
+        .fds()
+        .chain(request.io.fds())
+        .chain(host)
+        .chain(user_fd)
+        .chain(owners.values().map(AsFd::as_fd))
+        .collect();
     clone::start(namespaces.clone_flags(), visit, request.cgroup, &keep, |control| {
         let child = Child {
             request: &request,
             process,
             namespaces: &namespaces,
             user: user.as_ref(),
+            owners: &owners,
             cgroups: &cgroups,
             scheduling: &scheduling,
         };
-        child.run(control, warnings)
+        child.run(control)
     })
 }
 
@@ -123,13 +129,15 @@ struct Child<'a> {
     process: &'a Process,
     namespaces: &'a NamespacePlan,
     user: Option<&'a UserNamespace<'a>>,
+    owners: &'a MountOwners,
     cgroups: &'a CgroupView,
     scheduling: &'a Scheduling,
 }
 
 impl Child<'_> {
-    fn run(&self, control: &ControlEnd, mut warnings: Vec<String>) -> Result<Never> {
+    fn run(&self, control: &ControlEnd) -> Result<Never> {
         let (spec, process) = (self.request.spec, self.process);
+        let mut warnings = Vec::new();
         let proc = HostProc::open().context(Step::Mounts, || "opening the host's /proc".to_owned())?;
         if let Some(score) = process.oom_score_adj() {
             set_oom_score(&proc, score, self.request.oom_score, &mut warnings)?;
@@ -141,6 +149,7 @@ impl Child<'_> {
         let filter = filter_of(spec)?;
         let mounts = spec.mounts().as_deref().unwrap_or_default();
         let mut sources = SourceTrees::of(self.request.host_mounts, self.request.root, mounts)?;
+        sources.give(bundle, mounts, self.owners)?;
         let stage = self.user.map(|user| self.enter_user_namespace(user, &mut sources)).transpose()?;
         self.namespaces.enter()?;
         self.name_host()?;
@@ -167,6 +176,7 @@ impl Child<'_> {
         run_point(HookPoint::CreateContainer, spec, &state(HookPoint::CreateContainer), &mut warnings)?;
         rootfs::enter(root)?;
         rootfs::set_propagation(spec)?;
+        modules::confine(&proc, process, None)?;
         drop(proc);
 
         if !has_waited {
@@ -229,15 +239,22 @@ impl Child<'_> {
     fn build_root(&self, sources: &SourceTrees, stage: Option<&Stage>) -> Result<ContainerRoot> {
         let (spec, bundle) = (self.request.spec, self.request.bundle);
         let propagation = spec.linux().as_ref().and_then(|linux| linux.rootfs_propagation().as_deref());
-        let root = match stage {
-            None => rootfs::mount_root(self.request.root, sources, bundle, propagation)?,
+        let mounts = spec.mounts().as_deref().unwrap_or_default();
+        let made;
+        let (root, images) = match stage {
+            None => {
+                let root = rootfs::mount_root(self.request.root, sources, bundle, mounts, propagation)?;
+                made = root.1;
+                (root.0, &made)
+            }
             Some(stage) => {
                 let prepared = stage.root().context(Step::RootMount, || "its descriptor".to_owned())?;
-                rootfs::mount_prepared_root(prepared, propagation)?
+                (rootfs::mount_prepared_root(prepared, propagation)?, stage.images())
             }
         };
-        let context = MountContext { root: &root, bundle, cgroup: self.cgroups, sources, stage };
-        mount_all(&context, spec.mounts().as_deref().unwrap_or_default())?;
+        let cgroup = self.cgroups;
+        let context = MountContext { root: &root, bundle, cgroup, sources, images, stage };
+        mount_all(&context, mounts)?;
         devices::make_devices(&root, spec, stage)?;
         Ok(root)
     }

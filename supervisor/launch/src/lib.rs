@@ -35,6 +35,7 @@ mod exec;
 mod hooks;
 mod init;
 mod limits;
+mod modules;
 mod mounts;
 mod namespaces;
 mod net_devices;

@@ -25,6 +25,7 @@ pub(crate) mod sources;
 pub(crate) mod target;
 
 use cgroup::CgroupView;
+use image::{Image, Images};
 use options::{AttrChange, Bind, MountOptions, Propagation};
 use sources::SourceTrees;
 use target::{ContainerRoot, Kind, Links, handle_path};
@@ -35,6 +36,7 @@ pub(crate) struct MountContext<'a> {
     pub(crate) bundle: &'a Path,
     pub(crate) cgroup: &'a CgroupView,
     pub(crate) sources: &'a SourceTrees,
+    pub(crate) images: &'a Images,
     /// What was prepared for a container in a user name space.
     pub(crate) stage: Option<&'a Stage>,
 }
@@ -49,12 +51,9 @@ pub(crate) fn mount_all(context: &MountContext<'_>, mounts: &[Mount]) -> Result<
 }
 
 fn mount_one(context: &MountContext<'_>, index: usize, mount: &Mount, field: &str) -> Result<()> {
-    let words = mount.options().as_deref().unwrap_or_default();
-    let mut options = MountOptions::parse(words)
+    let mut options = MountOptions::parse(&Image::options(mount))
         .map_err(|word| unsupported(field, format!("the mount option {word:?}")))?;
-    let mapped =
-        options.map_ids.is_some() || mount.uid_mappings().is_some() || mount.gid_mappings().is_some();
-    if mapped && context.stage.is_none() {
+    if options.map_ids.is_some() && mount.uid_mappings().is_none() && context.stage.is_none() {
         return Err(invalid(
             field,
             "its ids cannot be mapped: the container has no user name space of its own",
@@ -68,7 +67,9 @@ fn mount_one(context: &MountContext<'_>, index: usize, mount: &Mount, field: &st
     {
         return Err(invalid(field, "the destination is the root itself; name a directory or file below it"));
     }
-    if options.bind != Bind::No {
+    if let Some(image) = context.images.get(&index) {
+        place(context, image, mount, &options, field)
+    } else if options.bind != Bind::No {
         bind(context, index, mount, &options, field)
     } else if kind == "cgroup" || kind == "cgroup2" {
         let target = point(context.root, mount.destination(), Kind::Directory, field)?;
@@ -101,14 +102,25 @@ fn bind(
         }
         result => result.context(Step::Mounts, || format!("{field}: source {source:?}"))?,
     };
-    let stat = fstat(&tree).context(Step::Mounts, || format!("{field}: source {source:?}"))?;
+    place(context, &tree, mount, options, field)
+}
+
+/// Mounts a detached tree with its options.
+fn place(
+    context: &MountContext<'_>,
+    tree: &OwnedFd,
+    mount: &Mount,
+    options: &MountOptions,
+    field: &str,
+) -> Result<()> {
+    let stat = fstat(tree).context(Step::Mounts, || format!("{field}: its source"))?;
     let kind = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => Kind::Directory,
         _ => Kind::File,
     };
     change(tree.as_fd(), options).context(Step::Mounts, || format!("{field}: its options"))?;
     let target = point(context.root, mount.destination(), kind, field)?;
-    attach(tree.as_fd(), &target).context(Step::Mounts, || format!("{field}: mounting {source:?}"))
+    attach(tree.as_fd(), &target).context(Step::Mounts, || format!("{field}: mounting it"))
 }
 
 fn file_system(

@@ -7,13 +7,14 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use oci_spec::runtime::Spec;
+use oci_spec::runtime::{Mount, Spec};
 use rustix::fs::{Mode, mkdir};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount};
 use rustix::process::{chdir, fchdir, pivot_root};
 
 use crate::error::{Context, Result, Step, invalid};
+use crate::mounts::image::{self, Images};
 use crate::mounts::options::{Bind, Propagation, attr};
 use crate::mounts::sources::SourceTrees;
 use crate::mounts::target::{ContainerRoot, handle_path, open_entry, open_host_directory};
@@ -42,20 +43,22 @@ pub enum RootMount {
     Bind(PathBuf),
 }
 
-/// Cuts this mount name space off from the host's, and mounts the root.
+/// Cuts this mount name space off from the host's, and mounts the root, over the images that are to be mounted in it.
 pub(crate) fn mount_root(
     root: &RootMount,
     sources: &SourceTrees,
     bundle: &Path,
+    mounts: &[Mount],
     propagation: Option<&str>,
-) -> Result<ContainerRoot> {
+) -> Result<(ContainerRoot, Images)> {
     cut_off(propagation)?;
     let place = make_place(bundle)?;
+    let images = image::make(mounts, sources, &place)?;
     let fd = match root {
         RootMount::Overlay { lower, upper, work } => overlay(lower, upper, work, sources, &place)?,
         RootMount::Bind(source) => bind(&bundle.join(source), sources, &place)?,
     };
-    Ok(ContainerRoot::new(fd))
+    Ok((ContainerRoot::new(fd), images))
 }
 
 /// Cuts this mount name space off from the host's, and mounts the root that was prepared outside: on the directory that this
@@ -184,7 +187,7 @@ fn open_writable(
 
 /// Mounts what the root is made of where the root is mounted later: overlayfs takes layers of this mount name space alone. The
 /// root lies on top of them, and they go with the host's root when this process lets go of that.
-fn attach_below(tree: OwnedFd, place: &Path) -> io::Result<OwnedFd> {
+pub(crate) fn attach_below(tree: OwnedFd, place: &Path) -> io::Result<OwnedFd> {
     leave_host(tree.as_fd())?;
     attach(tree.as_fd(), &open_host_directory(place)?)?;
     Ok(tree)

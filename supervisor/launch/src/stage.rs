@@ -28,6 +28,7 @@ use rustix::thread::UnshareFlags;
 
 use crate::devices::{self, Device};
 use crate::error::{Context, Result, Step, invalid};
+use crate::mounts::image::{self, Images};
 use crate::mounts::options::{Bind, MountOptions, attr};
 use crate::mounts::sources::SourceTrees;
 use crate::mounts::target::{open_entry, open_host_directory};
@@ -41,6 +42,8 @@ use crate::user_namespace::IdMap;
 pub(crate) struct Stage {
     /// The root.
     root: OwnedFd,
+    /// The images that are mounted.
+    images: Images,
     /// Of type proc, by the index of the mount.
     procs: BTreeMap<usize, OwnedFd>,
     /// One for each device, in the order of [`devices::wanted`]; none for a FIFO, which everybody may make.
@@ -65,17 +68,28 @@ impl Stage {
         let place = rootfs::make_place(bundle)?;
         chdir(&place).context(Step::RootMount, || format!("entering {place:?}"))?;
         let nodes = make_nodes(&devices::wanted(spec)?, &place, ids)?;
+        let mounts = spec.mounts().as_deref().unwrap_or_default();
+        let images = image::make(mounts, sources, &place)?;
         let root = rootfs::detached_root(root, sources, bundle, &place)?;
         // A device node of an image would be its root's own.
         mount_setattr(root.as_fd(), Depth::Recursive, attr::NODEV, 0, 0)
             .context(Step::RootMount, || "refusing device nodes".to_owned())?;
-        let procs = make_procs(spec.mounts().as_deref().unwrap_or_default())?;
-        Ok(Stage { root, procs, nodes })
+        for image in images.values() {
+            mount_setattr(image.as_fd(), Depth::Recursive, attr::NODEV, 0, 0)
+                .context(Step::Mounts, || "refusing device nodes".to_owned())?;
+        }
+        let procs = make_procs(mounts)?;
+        Ok(Stage { root, images, procs, nodes })
     }
 
     /// The root.
     pub(crate) fn root(&self) -> io::Result<OwnedFd> {
         self.root.try_clone()
+    }
+
+    /// The images that are mounted.
+    pub(crate) fn images(&self) -> &Images {
+        &self.images
     }
 
     /// The proc for a mount of the spec.

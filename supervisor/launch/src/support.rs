@@ -1,7 +1,4 @@
 //! What a spec may ask for that this launcher does not do: refused by name, before anything is made.
-//!
-//! Security modules are the exception for now: a profile that is not applied is a warning, as the machine may have no such
-//! module.
 
 use oci_spec::runtime::{Process, Spec};
 
@@ -27,18 +24,10 @@ pub(crate) fn check_spec(spec: &Spec) -> Result<()> {
     Ok(())
 }
 
-/// Refuses parts of a process that are not implemented, and warns of profiles that are not applied.
-pub(crate) fn check_process(process: &Process, warnings: &mut Vec<String>) -> Result<()> {
+/// Refuses parts of a process that are not implemented.
+pub(crate) fn check_process(process: &Process) -> Result<()> {
     if process.exec_cpu_affinity().is_some() {
         return Err(unsupported("process.execCPUAffinity", "it"));
-    }
-    for (field, profile) in [
-        ("process.apparmorProfile", process.apparmor_profile()),
-        ("process.selinuxLabel", process.selinux_label()),
-    ] {
-        if let Some(profile) = profile.as_deref().filter(|profile| !matches!(*profile, "" | "unconfined")) {
-            warnings.push(format!("{field}: {profile:?} is not applied by the built-in launcher"));
-        }
     }
     Ok(())
 }

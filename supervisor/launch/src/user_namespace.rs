@@ -133,11 +133,6 @@ impl<'a> IdMap<'a> {
         self.owner(0, 0).expect("id 0 is mapped")
     }
 
-    /// Whether these are the same mappings.
-    pub(crate) fn is(self, uids: &[LinuxIdMapping], gids: &[LinuxIdMapping]) -> bool {
-        self.uids == uids && self.gids == gids
-    }
-
     /// Refuses ids that the user namespace does not have: the kernel would, with less to say about it.
     pub(crate) fn check(self, credentials: &Credentials) -> Result<()> {
         let Credentials { uid, gid, groups, .. } = credentials;

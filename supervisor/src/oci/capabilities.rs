@@ -92,7 +92,8 @@ pub fn from_mask(mask: u64) -> Capabilities {
 /// it begins with [`DEFAULT`]. Then the removals are taken from it, and what is added by name is in it in any case. A
 /// capability that is asked for by name and that the host lacks is an error.
 pub fn of(security: &Security, host: &Capabilities) -> Result<Capabilities> {
-    let add = named("capabilities_add", &security.capabilities_add)?;
+    let mut add = named("capabilities_add", &security.capabilities_add)?;
+    add.extend(ambient_names(security)?.into_iter().filter(|name| matches!(name, Named::One(_))));
     let drop = named("capabilities_drop", &security.capabilities_drop)?;
     let all = |list: &[Named]| list.iter().any(|entry| matches!(entry, Named::All));
     let mut set: Capabilities = if security.privilege == Privilege::Privileged || all(&add) {
@@ -120,15 +121,32 @@ pub fn of(security: &Security, host: &Capabilities) -> Result<Capabilities> {
     Ok(set)
 }
 
-/// The sets of a process. Nothing is inheritable or ambient: a program of a user other than root begins with none
-/// (CVE-2022-24769).
-pub(super) fn sets(set: Capabilities) -> LinuxCapabilities {
+/// Which of a container's capabilities its programs have although their files give them none.
+pub(super) fn ambient(security: &Security, set: &Capabilities) -> Result<Capabilities> {
+    let names = ambient_names(security)?;
+    if names.iter().any(|name| matches!(name, Named::All)) {
+        return Ok(set.clone());
+    }
+    let single = |name: Named| match name {
+        Named::One(capability) => Some(capability),
+        Named::All => None,
+    };
+    Ok(names.into_iter().filter_map(single).collect())
+}
+
+fn ambient_names(security: &Security) -> Result<Vec<Named>> {
+    named("capabilities_ambient", &security.capabilities_ambient)
+}
+
+/// The sets of a process. Nothing is inheritable or ambient unless it is asked for: a program of a user other than root begins
+/// with none (CVE-2022-24769).
+pub(super) fn sets(set: Capabilities, ambient: Capabilities) -> LinuxCapabilities {
     let mut sets = LinuxCapabilities::default();
     sets.set_bounding(Some(set.clone()))
         .set_permitted(Some(set.clone()))
         .set_effective(Some(set))
-        .set_inheritable(Some(Capabilities::new()))
-        .set_ambient(Some(Capabilities::new()));
+        .set_inheritable(Some(ambient.clone()))
+        .set_ambient(Some(ambient));
     sets
 }
 

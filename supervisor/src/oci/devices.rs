@@ -1,8 +1,6 @@
 //! Which devices of the host a container gets, and which it may use.
 
-use std::path::Path;
-
-use mainstay_messages::spec::{ContainerSpec, Device, DeviceKind, DeviceRule, IdMappings, Privilege};
+use mainstay_messages::spec::{ContainerSpec, DeviceKind, DeviceRule, IdMappings, Privilege};
 use oci_spec::runtime::{LinuxDevice, LinuxDeviceCgroup, LinuxDeviceType};
 
 use crate::host::HostFacts;
@@ -18,9 +16,8 @@ pub(super) fn nodes(
 ) -> Option<Vec<LinuxDevice>> {
     let all = spec.security.privilege == Privilege::Privileged && ids.is_none();
     let mut nodes = if all { host.devices.clone() } else { Vec::new() };
-    for (given, found) in spec.devices.iter().zip(&host.named_devices) {
+    for found in host.named_devices.iter().flatten() {
         let mut node = found.clone();
-        node.set_path(target(given).to_owned());
         if let Some(ids) = ids {
             let owner = ids.to_container(node.uid().unwrap_or(0), node.gid().unwrap_or(0));
             node.set_uid(owner.map(|(uid, _)| uid)).set_gid(owner.map(|(_, gid)| gid));
@@ -37,7 +34,8 @@ pub(super) fn rules(spec: &ContainerSpec, host: &HostFacts) -> Vec<LinuxDeviceCg
         .devices
         .iter()
         .zip(&host.named_devices)
-        .map(|(given, found)| rule(found.typ(), Some(found.major()), Some(found.minor()), &given.access));
+        .flat_map(|(given, found)| found.iter().map(move |node| (given, node)))
+        .map(|(given, node)| rule(node.typ(), Some(node.major()), Some(node.minor()), &given.access));
     let general = spec.device_rules.iter().map(|given: &DeviceRule| {
         let kind = match given.kind {
             DeviceKind::All => LinuxDeviceType::A,
@@ -57,8 +55,4 @@ fn rule(kind: LinuxDeviceType, major: Option<i64>, minor: Option<i64>, access: &
         .set_minor(minor)
         .set_access(Some(access.to_owned()));
     rule
-}
-
-fn target(device: &Device) -> &Path {
-    device.target.as_deref().unwrap_or(&device.path)
 }

@@ -1,4 +1,5 @@
-//! How a container looks up names of hosts: the files that are laid over its `/etc/resolv.conf` and `/etc/hosts`.
+//! How a container looks up names of hosts, and what its own is: the files that are laid over its `/etc/resolv.conf`, `/etc/hosts` and,
+//! in a container of an image with a host name of its pod's, `/etc/hostname`.
 //!
 //! | | what the pod's spec gives | nothing given, on the host's network | nothing given, with addresses of its own | else |
 //! |---|---|---|---|---|
@@ -40,7 +41,14 @@ pub fn name_files(record: &ContainerRecord, pod: &SandboxRecord, host: &HostFact
         (None, true, true) => host.hosts.clone(),
         (None, true, false) => None,
     };
-    let files = [("resolv.conf", "/etc/resolv.conf", resolver), ("hosts", "/etc/hosts", hosts)];
+    // A directory that is used as it is has a name of its own, and so has the host's root.
+    let named = pod.spec.network != Network::Host && matches!(record.spec.rootfs, Rootfs::Layers(_));
+    let hostname = named.then(|| format!("{}\n", pod.spec.hostname()));
+    let files = [
+        ("resolv.conf", "/etc/resolv.conf", resolver),
+        ("hosts", "/etc/hosts", hosts),
+        ("hostname", "/etc/hostname", hostname),
+    ];
     let taken = |target: &str| record.spec.mounts.iter().any(|mount| mount.target.as_os_str() == target);
     let files = files.into_iter().filter(|(_, target, _)| !taken(target));
     files.filter_map(|(name, target, text)| Some(NameFile { name, target, text: text? })).collect()

@@ -31,8 +31,10 @@ pub(super) fn container_process(
     capabilities: Capabilities,
     around: Surroundings<'_>,
 ) -> Result<Process> {
-    let mut process = process(&spec.process, &spec.security, capabilities);
+    let mut process = process(&spec.process, &spec.security, capabilities)?;
     limit(&mut process, spec, around.host, around.oom_score)?;
+    let profile = around.host.apparmor.profile(&spec.security)?;
+    process.set_apparmor_profile(profile).set_selinux_label(around.host.selinux.label(&spec.security));
     Ok(process)
 }
 
@@ -67,7 +69,7 @@ pub fn exec_process(
     };
     let security = &container.spec.security;
     let capabilities = capabilities::of(security, &host.capabilities)?;
-    let mut process = process(&merged, security, capabilities);
+    let mut process = process(&merged, security, capabilities)?;
     limit(&mut process, &container.spec, host, policy)?;
     if let Some(adjustment) = adjustment {
         adjust_process(&mut process, adjustment, host, policy)?;
@@ -92,7 +94,8 @@ fn limit(
     Ok(())
 }
 
-fn process(spec: &ProcessSpec, security: &Security, capabilities: Capabilities) -> Process {
+fn process(spec: &ProcessSpec, security: &Security, capabilities: Capabilities) -> Result<Process> {
+    let ambient = capabilities::ambient(security, &capabilities)?;
     let mut user = User::default();
     user.set_additional_gids(Some(spec.groups.clone()));
     let mut process = Process::default();
@@ -101,14 +104,14 @@ fn process(spec: &ProcessSpec, security: &Security, capabilities: Capabilities) 
         .set_env(Some(environment(&spec.env, spec.terminal)))
         .set_cwd(spec.workdir.clone().unwrap_or_else(|| PathBuf::from("/")))
         .set_user(user)
-        .set_capabilities(Some(capabilities::sets(capabilities)))
+        .set_capabilities(Some(capabilities::sets(capabilities, ambient)))
         .set_no_new_privileges(Some(security.new_privileges == NewPrivileges::Forbidden))
         .set_terminal(Some(spec.terminal != Terminal::None))
         .set_console_size(match spec.terminal {
             Terminal::None => None,
             Terminal::Tty(size) => Some(console_size(size)),
         });
-    process
+    Ok(process)
 }
 
 /// HOME is left to the launcher, which knows the container's user.

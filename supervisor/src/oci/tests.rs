@@ -189,7 +189,7 @@ fn in_a_user_namespace_a_privileged_container_gets_no_devices_but_those_it_names
         node
     };
     host.devices = vec![node("/dev/sda", 0)];
-    host.named_devices = vec![node("/dev/fuse", 100_008), node("/dev/dri", 44)];
+    host.named_devices = vec![vec![node("/dev/fuse", 100_008)], vec![node("/dev/dri", 44)]];
     let record = container(|spec| {
         spec.security.privilege = Privilege::Privileged;
         let device = |path: &str| mainstay_messages::spec::Device {

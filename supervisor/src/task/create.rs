@@ -23,7 +23,8 @@ use crate::disks;
 use crate::files::{self, Root};
 use crate::hooks;
 use crate::host::{DEV, UPLINK_RESOLVER, device_nodes, name_file, named_devices};
-use crate::identity::{PidNamespace, identity_of};
+use crate::identity::{PidNamespace, identity_of, user_of};
+use crate::lsm::{AppArmorFacts, SelinuxFacts};
 use crate::machine::Machine;
 use crate::oci::{self, PodNamespaces, Surroundings};
 use crate::saga::{Progress, Saga, Step};
@@ -173,7 +174,8 @@ async fn make(shim: Rc<Shim>, message: CreateTask, making: Making) -> Result<Tas
     let process = creation.process.get().cloned();
     let process = process.ok_or_else(|| Error::internal("a creation", "it has no process"))?;
     hooks::container_created(&creation, &process);
-    Ok(TaskMade { process, adjustment: creation.record().adjustment.clone(), user: None })
+    let user = user_of(&process, creation.namespaces.ids.as_ref());
+    Ok(TaskMade { process, adjustment: creation.record().adjustment.clone(), user })
 }
 
 /// The pid namespace of the container of the pod that this one names, held until this one is made.
@@ -217,9 +219,9 @@ async fn make_bundle(creation: &Creation) -> Result<()> {
         }
         host.named_devices = named_devices(&record.spec.devices)?;
         host.disks = disks::numbers(&record.spec.resources.block_io)?;
-        if let Some(adjustment) = &record.adjustment {
-            host.cdi = cdi::edits(&adjustment.cdi_devices, &machine.settings.cdi_dirs)?;
-        }
+        host.cdi = cdi::edits(&cdi_devices(&record), &machine.settings.cdi_dirs)?;
+        host.apparmor = AppArmorFacts::detect();
+        host.selinux = SelinuxFacts::detect();
         host.resolver = name_file("/etc/resolv.conf");
         host.uplink_resolver = name_file(UPLINK_RESOLVER);
         host.hosts = name_file("/etc/hosts");
@@ -288,6 +290,14 @@ async fn make_task(creation: &Creation) -> Result<()> {
     // Empty, as this step has just seen.
     let _ = creation.process.set(identity);
     Ok(())
+}
+
+/// The devices that its spec names, and those that plugins have added.
+fn cdi_devices(record: &ContainerRecord) -> Vec<String> {
+    let mut names = record.spec.cdi_devices.clone();
+    let added = record.adjustment.iter().flat_map(|adjustment| &adjustment.cdi_devices);
+    names.extend(added.filter(|name| !record.spec.cdi_devices.contains(name)).cloned());
+    names
 }
 
 fn check_limits(machine: &Machine, limits: Option<&LinuxResources>) -> Result<()> {

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use mainstay::{
-    ContainerId, ContainerIdentity, ContainerPhase, ContainerSnapshot, ContainerSpec, Error, IfRunning,
-    Image, ImageName, Name, SandboxId, SandboxSnapshot,
+    ContainerId, ContainerIdentity, ContainerPhase, ContainerSnapshot, ContainerSpec, IfRunning, Image,
+    ImageName, Name, SandboxId, SandboxSnapshot,
 };
 use mainstay_cri_api::{ContainerConfig, CreateContainerRequest, CreateContainerResponse, ImageSpec};
 
@@ -42,7 +42,8 @@ pub(crate) async fn create(
         Ok(container) => Ok(CreateContainerResponse { container_id: container.to_string() }),
         Err(error) => {
             remove_failed(&node, &pod.record.id, &name).await;
-            Err(told(error, &identity).into())
+            let what = || format!("container {}, attempt {},", identity.name, identity.attempt);
+            Err(Failure::to_make(what, error))
         }
     }
 }
@@ -111,18 +112,5 @@ async fn remove_failed(node: &Node, pod: &SandboxId, name: &Name) {
         && let Err(error) = node.runtime.remove_container(&id, IfRunning::Refuse).await
     {
         tracing::warn!(container = %id, %error, "a container that could not be made stays listed");
-    }
-}
-
-/// What is in the way of another configuration, in words of the interface.
-fn told(error: Error, identity: &ContainerIdentity) -> Error {
-    let ContainerIdentity { name, attempt } = identity;
-    match error {
-        Error::NameTaken { kind, holder, .. } => Error::NameTaken {
-            kind,
-            name: format!("{name}, attempt {attempt}, with another configuration"),
-            holder,
-        },
-        error => error,
     }
 }

@@ -10,7 +10,7 @@
 //! A pod that never was ready is not told of, and neither is what was not asked for over this interface. The statuses are those of the
 //! moment at which the event is told, never of one before it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +32,8 @@ pub(super) struct Telling {
     track: Arc<Track>,
     /// The pods that it may tell of, as they were last: one that is gone has no snapshot any more.
     seen: HashMap<SandboxId, PodSandboxStatus>,
+    /// Pods that were not asked for over this interface.
+    others: HashSet<SandboxId>,
 }
 
 impl Telling {
@@ -39,13 +41,15 @@ impl Telling {
         let seen = filter::pods(&node.runtime).into_iter();
         let seen = seen.filter(|pod| !pod.record.is_half_made());
         let seen = seen.map(|pod| (pod.record.id.clone(), pods::show::status(&pod.record))).collect();
-        Self { node, track: Arc::clone(track), seen }
+        let others = node.runtime.sandboxes().into_iter().filter(|pod| pod.record.spec.identity.is_none());
+        let others = others.map(|pod| pod.record.id.clone()).take(EVENT_PODS_MAX).collect();
+        Self { node, track: Arc::clone(track), seen, others }
     }
 
     /// The messages that an entry comes to, in their order.
     pub(super) async fn messages(&mut self, event: &Event) -> Vec<ContainerEventResponse> {
         let Some(pod) = event.subject.sandbox.clone() else { return Vec::new() };
-        if event.subject.exec.is_some() {
+        if event.subject.exec.is_some() || self.is_anothers(&pod) {
             return Vec::new();
         }
         let types = match &event.subject.container {
@@ -84,21 +88,17 @@ impl Telling {
                     node.runtime.sandbox(id).map_or(true, |pod| pod.record.phase != SandboxPhase::Starting)
                 })
                 .await;
-                match self.is_ours(id) {
-                    true => &[ContainerCreatedEvent, ContainerStartedEvent],
-                    false => &[],
-                }
+                &[ContainerCreatedEvent, ContainerStartedEvent]
             }
             What::SandboxNotReady { .. } | What::SandboxStopped => {
                 self.settled(|node| node.runtime.sandbox(id).map_or(true, |pod| !is_ready(pod.record.phase)))
                     .await;
-                let told =
-                    self.is_ours(id) && self.was_ready(id).await && self.track.ended().insert(id.clone());
+                let told = self.was_ready(id).await && self.track.ended().insert(id.clone());
                 if told { &[ContainerStoppedEvent] } else { &[] }
             }
             What::SandboxRemoved => {
                 self.settled(|node| node.runtime.sandbox(id).is_err()).await;
-                let told = self.is_ours(id) && self.was_ready(id).await;
+                let told = self.was_ready(id).await;
                 self.track.ended().remove(id);
                 if told { &[ContainerDeletedEvent] } else { &[] }
             }
@@ -137,12 +137,18 @@ impl Telling {
         }
     }
 
-    /// Whether a pod was asked for over this interface, as far as that can be told.
-    fn is_ours(&self, id: &SandboxId) -> bool {
+    /// Whether a pod was not asked for over this interface. Of one that was gone before this stream came to it nobody knows: whoever
+    /// reads is told.
+    fn is_anothers(&mut self, id: &SandboxId) -> bool {
         match self.node.runtime.sandbox(id) {
-            Ok(pod) => pod.record.spec.identity.is_some(),
-            // Gone before this stream came to it: whoever wants to know is told.
-            Err(_) => true,
+            Ok(pod) if pod.record.spec.identity.is_none() => {
+                if self.others.len() < EVENT_PODS_MAX {
+                    self.others.insert(id.clone());
+                }
+                true
+            }
+            Ok(_) => false,
+            Err(_) => self.others.contains(id),
         }
     }
 

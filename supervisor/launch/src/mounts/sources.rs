@@ -14,12 +14,13 @@ use std::path::Path;
 use oci_spec::runtime::Mount;
 
 use super::clone_tree;
+use super::image::Image;
 use super::options::{Bind, MountOptions, attr};
-use crate::error::{Context, Result, Step, invalid, machine, unsupported};
+use crate::error::{Context, Result, Step, invalid, machine};
 use crate::namespaces::MountNamespaceVisit;
 use crate::rootfs::RootMount;
 use crate::syscall::{Depth, mount_map_ids, mount_setattr};
-use crate::user_namespace::UserNamespace;
+use crate::user_namespace::{UserNamespace, user_namespace};
 
 /// What the root is called in errors.
 const ROOT: &str = "root";
@@ -43,6 +44,8 @@ pub(crate) struct SourceTrees {
     root: Option<OwnedFd>,
     /// The read-only layers of a root that is an overlay, by their index.
     layers: BTreeMap<usize, OwnedFd>,
+    /// The layers of images that are mounted, by the index of the mount and their own.
+    image_layers: BTreeMap<(usize, usize), OwnedFd>,
     /// The directory that its writable layer and overlayfs's own directory are in: they must be of one mount.
     writable: Option<OwnedFd>,
 }
@@ -52,6 +55,7 @@ enum Wanted {
     Mount(usize),
     Root,
     Layer(usize),
+    ImageLayer(usize, usize),
     Writable,
 }
 
@@ -65,7 +69,8 @@ impl SourceTrees {
         let mut trees = SourceTrees::default();
         let Some(HostMounts { namespace, own }) = host else { return Ok(trees) };
         let of_root = root_sources(root);
-        let all = of_root.into_iter().chain(mounts.iter().enumerate().filter_map(bind_source));
+        let of_mounts = mounts.iter().enumerate().filter_map(bind_source);
+        let all = of_root.into_iter().chain(of_mounts).chain(image_sources(mounts));
         let of_host: Vec<_> =
             all.filter(|(_, path, _)| path.is_absolute() && !path.starts_with(own)).collect();
         if of_host.is_empty() {
@@ -92,21 +97,40 @@ impl SourceTrees {
         mounts: &[Mount],
         user: &UserNamespace<'_>,
     ) -> Result<()> {
-        for (wanted, path, bind) in root_sources(root) {
+        for (wanted, path, bind) in root_sources(root).into_iter().chain(image_sources(mounts)) {
             let tree = self.take(&wanted).map_or_else(|| copy(&bundle.join(path), bind, ROOT), Ok)?;
             // What the container writes is its ids' own already.
             if !matches!(wanted, Wanted::Writable) {
-                map_ids(&tree, Depth::Recursive, user, ROOT, path)?;
+                map_ids(&tree, Depth::Recursive, user.as_fd(), ROOT, path)?;
             }
             self.keep(wanted, tree);
         }
         for (index, mount) in mounts.iter().enumerate() {
             let Some((wanted, path, bind)) = bind_source((index, mount)) else { continue };
+            // Such a one is mapped already.
+            if has_mappings(mount) {
+                continue;
+            }
             let field = format!("mounts[{index}] ({:?})", mount.destination());
             let tree = self.take(&wanted).map_or_else(|| copy(&bundle.join(path), bind, &field), Ok)?;
-            if let Some(depth) = mapping_of(mount, user, &field)? {
-                map_ids(&tree, depth, user, &field, path)?;
+            if let Some(depth) = mapping_of(mount) {
+                map_ids(&tree, depth, user.as_fd(), &field, path)?;
             }
+            self.keep(wanted, tree);
+        }
+        Ok(())
+    }
+
+    /// Gives binds with mappings of their own to those ids, which the user name spaces in `owners` have, by the index of the
+    /// mount.
+    pub(crate) fn give(&mut self, bundle: &Path, mounts: &[Mount], owners: &MountOwners) -> Result<()> {
+        for (index, mount) in mounts.iter().enumerate() {
+            let Some(user) = owners.get(&index) else { continue };
+            let Some((wanted, path, bind)) = bind_source((index, mount)) else { continue };
+            let field = format!("mounts[{index}] ({:?})", mount.destination());
+            let tree = self.take(&wanted).map_or_else(|| copy(&bundle.join(path), bind, &field), Ok)?;
+            let depth = mapping_of(mount).unwrap_or(Depth::Top);
+            map_ids(&tree, depth, user.as_fd(), &field, path)?;
             self.keep(wanted, tree);
         }
         Ok(())
@@ -116,6 +140,7 @@ impl SourceTrees {
         match wanted {
             Wanted::Mount(index) => self.mounts.remove(index),
             Wanted::Layer(index) => self.layers.remove(index),
+            Wanted::ImageLayer(mount, index) => self.image_layers.remove(&(*mount, *index)),
             Wanted::Root => self.root.take(),
             Wanted::Writable => self.writable.take(),
         }
@@ -125,6 +150,7 @@ impl SourceTrees {
         match wanted {
             Wanted::Mount(index) => drop(self.mounts.insert(index, tree)),
             Wanted::Layer(index) => drop(self.layers.insert(index, tree)),
+            Wanted::ImageLayer(mount, index) => drop(self.image_layers.insert((mount, index), tree)),
             Wanted::Root => self.root = Some(tree),
             Wanted::Writable => self.writable = Some(tree),
         }
@@ -145,6 +171,11 @@ impl SourceTrees {
         copied(self.layers.get(&index))
     }
 
+    /// That of a layer of an image that is mounted.
+    pub(crate) fn image_layer(&self, mount: usize, index: usize) -> io::Result<Option<OwnedFd>> {
+        copied(self.image_layers.get(&(mount, index)))
+    }
+
     /// That of the directory of the writable layer.
     pub(crate) fn writable(&self) -> io::Result<Option<OwnedFd>> {
         copied(self.writable.as_ref())
@@ -160,21 +191,39 @@ fn copy(path: &Path, bind: Bind, field: &str) -> Result<OwnedFd> {
     }
 }
 
-/// Whether a mount asks for the container's owners, and how far down.
-fn mapping_of(mount: &Mount, user: &UserNamespace<'_>, field: &str) -> Result<Option<Depth>> {
-    let options = MountOptions::parse(mount.options().as_deref().unwrap_or_default());
-    let asked = options.ok().and_then(|options| options.map_ids);
-    match (mount.uid_mappings(), mount.gid_mappings()) {
-        (None, None) => Ok(asked),
-        (Some(uids), Some(gids)) if user.ids.is(uids, gids) => Ok(Some(asked.unwrap_or(Depth::Top))),
-        _ => Err(unsupported(field, "a mount with uidMappings or gidMappings other than the container's")),
+/// User name spaces with the ids of mounts that have mappings of their own, by the index of the mount.
+pub(crate) type MountOwners = BTreeMap<usize, OwnedFd>;
+
+/// Makes a user name space for each mount with mappings of its own.
+pub(crate) fn mount_owners(mounts: &[Mount]) -> Result<MountOwners> {
+    let mut owners = MountOwners::new();
+    for (index, mount) in mounts.iter().enumerate() {
+        match (mount.uid_mappings(), mount.gid_mappings()) {
+            (None, None) => {}
+            (Some(uids), Some(gids)) => drop(owners.insert(index, user_namespace(uids, gids)?)),
+            _ => {
+                let field = format!("mounts[{index}] ({:?})", mount.destination());
+                return Err(invalid(&field, "uidMappings and gidMappings come together, or not at all"));
+            }
+        }
     }
+    Ok(owners)
 }
 
-fn map_ids(tree: &OwnedFd, depth: Depth, user: &UserNamespace<'_>, field: &str, path: &Path) -> Result<()> {
+fn has_mappings(mount: &Mount) -> bool {
+    mount.uid_mappings().is_some() || mount.gid_mappings().is_some()
+}
+
+/// Whether a mount asks for other owners, and how far down.
+fn mapping_of(mount: &Mount) -> Option<Depth> {
+    let options = MountOptions::parse(mount.options().as_deref().unwrap_or_default());
+    options.ok().and_then(|options| options.map_ids)
+}
+
+fn map_ids(tree: &OwnedFd, depth: Depth, user: BorrowedFd<'_>, field: &str, path: &Path) -> Result<()> {
     // A device node on the host's disk would be the container's root's own.
     let map = || {
-        mount_map_ids(tree.as_fd(), depth, user.as_fd())?;
+        mount_map_ids(tree.as_fd(), depth, user)?;
         mount_setattr(tree.as_fd(), depth, attr::NODEV, 0, 0)
     };
     match map() {
@@ -204,6 +253,14 @@ fn root_sources(root: &RootMount) -> Vec<(Wanted, &Path, Bind)> {
             layers.chain(above.map(|above| (Wanted::Writable, above, Bind::Single))).collect()
         }
     }
+}
+
+fn image_sources(mounts: &[Mount]) -> impl Iterator<Item = (Wanted, &Path, Bind)> {
+    let images = mounts.iter().enumerate().filter_map(|(mount, given)| Some((mount, Image::of(given)?)));
+    images.flat_map(|(mount, image)| {
+        let layers = image.layers.into_iter().enumerate();
+        layers.map(move |(index, path)| (Wanted::ImageLayer(mount, index), path, Bind::Single))
+    })
 }
 
 fn bind_source((index, mount): (usize, &Mount)) -> Option<(Wanted, &Path, Bind)> {

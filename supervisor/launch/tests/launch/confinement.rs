@@ -136,9 +136,12 @@ fn name_spaces_are_new() {
 
 /// Invariant 3: what is asked for and not done is never dropped silently.
 fn what_is_not_done_is_said() {
-    let mut world = World::new();
-    world.spec["process"]["apparmorProfile"] = json!("strict");
-    assert!(world.run().unwrap().warnings.iter().any(|warning| warning.contains("strict")));
+    for field in ["apparmorProfile", "selinuxLabel"] {
+        let mut world = World::new();
+        world.spec["process"][field] = json!("no-such-profile");
+        let error = world.run().expect_err("nothing is confined by it").to_string();
+        assert!(error.contains("no-such-profile"), "{error}");
+    }
     type Change = fn(&mut serde_json::Value);
     let changes: [Change; 6] = [
         |spec| spec["linux"]["namespaces"].as_array_mut().unwrap().push(json!({ "type": "user" })),

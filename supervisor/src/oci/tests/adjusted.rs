@@ -118,7 +118,7 @@ fn a_device_comes_with_its_rule_and_goes_with_it() {
         .set_typ(oci_spec::runtime::LinuxDeviceType::C)
         .set_major(10)
         .set_minor(229);
-    host.named_devices = vec![named];
+    host.named_devices = vec![vec![named]];
     let fuse = |spec: &mut ContainerSpec| {
         spec.devices = vec![Device { path: "/dev/fuse".into(), target: None, access: "rwm".to_owned() }];
     };
