@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error as ThisError;
 
 pub use audit::AuditSettings;
-pub use cri::{CgroupDriver, CriSettings, HANDLER_DEFAULT, HandlerSettings};
+pub use cri::{CgroupDriver, CriSettings, HANDLER_DEFAULT, HandlerSettings, StreamTls, StreamingSettings};
 pub use network::{CNI_PLUGIN_TIMEOUT_DEFAULT_MS, Masquerading, NetworkSettings};
 pub use usage::UsageSettings;
 
@@ -554,6 +554,10 @@ mod tests {
     #[case(
         "[network]\ncni_cache_dir = \"x\"",
         "c.toml: network.cni_cache_dir: \"x\" is not valid; expected an absolute path"
+    )]
+    #[case(
+        "[cri.streaming]\naddress = \"0.0.0.0:10010\"",
+        "c.toml: cri.streaming.address: \"0.0.0.0:10010\" is not valid; expected a loopback address, such as 127.0.0.1:0, or one with cri.streaming.tls"
     )]
     #[case(
         "[cri]\nsocket = \"x\"",

@@ -11,6 +11,7 @@
 //! | learn how a container ended | [`Runtime::wait`] |
 //! | run another command in it | [`Runtime::exec_output`] for its output, [`Runtime::exec`] for its streams |
 //! | talk to its PID 1 | [`Runtime::attach`] |
+//! | reach a port of a pod | [`Runtime::connect`] |
 //! | read what it wrote | [`Runtime::logs`] |
 //! | follow what happens | [`Runtime::events`], [`Runtime::events_from_now`], [`Runtime::explain`] |
 //! | end it | [`Runtime::stop_container`], [`Runtime::kill_container`], [`Runtime::remove_container`] |
@@ -44,6 +45,7 @@
 //! | [`logs`] | logs as a stream |
 //! | `audit` | the machine beside the records |
 //! | `metrics` | what is counted, and where it is served |
+//! | `connect` | connections to the ports of pods |
 //! | `networks` | the networks of pods, behind the supervisor's port |
 //! | `lost` | records that the store has lost |
 //! | [`daemon`], [`backend`] | the admin RPC in front of a runtime |
@@ -54,6 +56,7 @@ mod audit;
 pub mod backend;
 mod closing;
 pub mod config;
+mod connect;
 pub mod daemon;
 mod disk_usage;
 pub mod events;
@@ -75,8 +78,11 @@ pub use audit::{AUDIT_INTERVAL_DEFAULT_MS, AUDIT_SETTLE_MS, REMEDY_MS};
 #[doc(inline)]
 pub use config::{
     AuditSettings, CgroupDriver, Config, ConfigError, CriSettings, HandlerSettings, ImageSettings,
-    Masquerading, NetworkSettings, OomScorePolicy, ShimLifetime, StoreLimits, UsageSettings,
+    Masquerading, NetworkSettings, OomScorePolicy, ShimLifetime, StoreLimits, StreamTls, StreamingSettings,
+    UsageSettings,
 };
+#[doc(inline)]
+pub use connect::CONNECT_MS;
 #[doc(inline)]
 pub use disk_usage::DISK_USAGE_MS;
 pub use events::{EventOptions, EventStream, Journaled, Subject};

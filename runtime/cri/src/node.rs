@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use crate::events::Book;
 use crate::failure::{Failure, Result};
+use crate::streams::Streams;
 
 /// What the runtime is called.
 pub const RUNTIME_NAME: &str = "mainstay";
@@ -35,6 +36,8 @@ pub(crate) struct Node {
     pub(crate) runtime: Runtime,
     /// Who reads events.
     pub(crate) events: Book,
+    /// Exec, attach and port-forward.
+    pub(crate) streams: Streams,
     /// Since when it is served.
     since: Timestamp,
     /// The addresses that the cluster has for pods of this node, as it said.
@@ -47,6 +50,7 @@ impl Node {
         Self {
             runtime,
             events: Book::default(),
+            streams: Streams::default(),
             since: Timestamp::from_system(SystemTime::now()),
             pod_cidr: Mutex::default(),
         }

@@ -1,9 +1,13 @@
 //! The section `[cri]` of the configuration: the Container Runtime Interface of Kubernetes.
 
+mod streaming;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+
+pub use self::streaming::{StreamTls, StreamingSettings};
 
 /// The name of the socket, in the directory of the admin socket, when nothing else is set.
 const SOCKET_FILE: &str = "cri.sock";
@@ -30,6 +34,8 @@ pub struct CriSettings {
     pub pinned_images: Vec<String>,
     /// Handlers, which runtime classes name. [`HANDLER_DEFAULT`] is always there.
     pub handlers: BTreeMap<String, HandlerSettings>,
+    /// Exec, attach and port-forward.
+    pub streaming: StreamingSettings,
 }
 
 /// How the cgroups of pods are named and made.
@@ -62,6 +68,7 @@ impl Default for CriSettings {
             events_resume_ms: EVENTS_RESUME_DEFAULT_MS,
             pinned_images: Vec::new(),
             handlers: BTreeMap::new(),
+            streaming: StreamingSettings::default(),
         }
     }
 }
@@ -99,12 +106,14 @@ impl CriSettings {
         }
         let expected = "a name of lower-case letters, digits and '-', as in a RuntimeClass";
         let handler = self.handlers.keys().find(|name| !is_handler_name(name));
-        handler.map(|name| ("handlers", name.clone(), expected))
+        let handler = handler.map(|name| ("handlers", name.clone(), expected));
+        handler.or_else(|| self.streaming.fault())
     }
 
     /// The section as a commented text.
     pub(super) fn text(&self) -> String {
-        let Self { enable, events_resume_ms, pinned_images, .. } = self;
+        let Self { enable, events_resume_ms, pinned_images, streaming, .. } = self;
+        let streaming = streaming.text();
         format!(
             "# The Container Runtime Interface, for kubelet and crictl.\n\
              [cri]\n\
@@ -121,7 +130,9 @@ impl CriSettings {
              # OCI runtime that are listed: whole keys, or beginnings with a * at the end.\n\
              # [cri.handlers.mainstay]\n\
              # pod_annotations = [\"example.com/*\"]\n\
-             # container_annotations = []\n"
+             # container_annotations = []\n\
+             \n\
+             {streaming}"
         )
     }
 }
