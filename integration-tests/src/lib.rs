@@ -8,6 +8,7 @@ pub mod daemon;
 pub mod disk;
 pub mod ledger;
 pub mod net;
+pub mod registry;
 pub mod wait;
 mod world;
 

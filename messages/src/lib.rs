@@ -17,6 +17,7 @@
 //! | [`error`] | the one error type that a caller sees |
 //! | [`router`], [`sandbox`], [`container`], [`journal`], [`supervisor`] | messages, by receiver |
 //! | [`network`] | what a pod has of a network |
+//! | [`usage`] | what pods and containers use, as monitoring asks for it |
 //! | [`image`] | images: what is asked for, how a pull gets on, what is here |
 //! | [`codec`] | the one place that knows bincode |
 //! | [`audit`] | what a machine holds of a runtime, and where that differs from the records |
@@ -42,6 +43,7 @@ pub mod shortage;
 pub mod spec;
 pub mod supervisor;
 pub mod time;
+pub mod usage;
 
 pub use error::{Error, Result};
 pub use id::{ContainerId, ExecId, Name, SandboxId};

@@ -79,6 +79,11 @@ pub struct Noted {
     pub what: What,
 }
 
+/// Answered as soon as all that came before is dealt with: whoever hears nothing knows that the actors hang.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
+pub struct Pulse;
+
 /// A child was taken down on purpose: whatever still arrives for it is absorbed.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "()")]

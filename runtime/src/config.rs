@@ -6,6 +6,7 @@ mod cri;
 mod images;
 mod network;
 mod nri;
+mod usage;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -21,8 +22,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error as ThisError;
 
 pub use audit::AuditSettings;
-pub use cri::{CgroupDriver, CriSettings, HANDLER_DEFAULT, HandlerSettings};
+pub use cri::{CgroupDriver, CriSettings, HANDLER_DEFAULT, HandlerSettings, StreamTls, StreamingSettings};
 pub use network::{CNI_PLUGIN_TIMEOUT_DEFAULT_MS, Masquerading, NetworkSettings};
+pub use usage::UsageSettings;
 
 pub use images::{GC_INTERVAL_DEFAULT_MS, IMAGES_DIRECTORY, ImageSettings, PULL_FLOOR_WINDOW_DEFAULT_MS};
 
@@ -64,6 +66,8 @@ pub struct Config {
     pub images: ImageSettings,
     /// The audit in the background.
     pub audit: AuditSettings,
+    /// What pods and containers use.
+    pub usage: UsageSettings,
     /// Where a daemon serves its metrics.
     pub metrics: MetricsSettings,
     /// Plugins that watch and change pods and containers.
@@ -198,6 +202,7 @@ impl Default for Config {
             store: StoreLimits::default(),
             images: ImageSettings::default(),
             audit: AuditSettings::default(),
+            usage: UsageSettings::default(),
             metrics: MetricsSettings::default(),
             nri: NriSettings::default(),
             network: NetworkSettings::default(),
@@ -301,6 +306,7 @@ impl Config {
             let off = match section.as_str() {
                 "images" => images::ZERO_IS_OFF.contains(&key.as_str()),
                 "audit" => key.as_str() == "interval_ms",
+                "usage" => key.as_str() == "disk_interval_ms",
                 _ => false,
             };
             value.as_integer() == Some(0) && !off
@@ -321,6 +327,7 @@ impl Config {
             store,
             images,
             audit,
+            usage,
             metrics,
             nri,
             network,
@@ -373,6 +380,9 @@ impl Config {
              # How often the machine is compared with the records in the background, in milliseconds (0: never). What\n\
              # is found is in the metrics and in the journal; nothing is repaired but by `mainstay audit --repair`.\n\
              [audit]\n{}\n\
+             # While somebody asks what containers use, their files are counted in the background, one container after\n\
+             # the other: the time between two counts of one, in milliseconds (0: never).\n\
+             [usage]\n{}\n\
              # Metrics in the format of Prometheus, under /metrics.\n\
              [metrics]\n\
              # A unix socket, mode 0600: metrics.sock beside admin_socket when not given, none when \"\".\n\
@@ -392,6 +402,7 @@ impl Config {
             section(&store),
             images.text(),
             section(&audit),
+            section(&usage),
             section(&metrics),
             nri::text(&nri),
             network.text(),
@@ -543,6 +554,10 @@ mod tests {
     #[case(
         "[network]\ncni_cache_dir = \"x\"",
         "c.toml: network.cni_cache_dir: \"x\" is not valid; expected an absolute path"
+    )]
+    #[case(
+        "[cri.streaming]\naddress = \"0.0.0.0:10010\"",
+        "c.toml: cri.streaming.address: \"0.0.0.0:10010\" is not valid; expected a loopback address, such as 127.0.0.1:0, or one with cri.streaming.tls"
     )]
     #[case(
         "[cri]\nsocket = \"x\"",

@@ -11,6 +11,7 @@ use mainstay_messages::{ContainerId, Error, Result};
 use tokio::sync::Semaphore;
 
 use crate::runtime::Runtime;
+use crate::system::System;
 
 /// Time to count the files of a container, in milliseconds, the wait for its turn among it. Ten million of them take less.
 pub const DISK_USAGE_MS: u64 = 60_000;
@@ -39,7 +40,14 @@ impl Runtime {
     /// takes more than [`DISK_USAGE_MS`].
     pub async fn disk_usage(&self, container: &ContainerId) -> Result<DiskUsage> {
         self.container(container)?;
-        let layer = self.system().directories.layer(container);
+        self.system().disk_usage(container).await
+    }
+}
+
+impl System {
+    /// See [`Runtime::disk_usage`]; a container without files has none.
+    pub(crate) async fn disk_usage(&self, container: &ContainerId) -> Result<DiskUsage> {
+        let layer = self.directories.layer(container);
         let wanted = Wanted(Arc::new(AtomicBool::new(true)));
         let still_wanted = Arc::clone(&wanted.0);
         let work = async {

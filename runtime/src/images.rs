@@ -19,6 +19,7 @@ mod store;
 mod view;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use mainstay_actors::image::Pull;
@@ -28,6 +29,7 @@ use mainstay_messages::image::{
 };
 use mainstay_messages::router::CreateContainer;
 use mainstay_messages::spec::Rootfs;
+use mainstay_messages::supervisor::DiskUsage;
 use mainstay_messages::{ContainerId, ContainerSpec, Error, Result, SandboxId};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
@@ -70,6 +72,17 @@ impl ImagePull {
     }
 }
 
+/// The documents of an image, as they came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageDocuments {
+    /// The manifest, JSON.
+    pub manifest: String,
+    /// The configuration, JSON.
+    pub configuration: String,
+    /// The digest of all of its layers together (OCI image specification, "Layer ChainID"); none where it has no layer.
+    pub chain: Option<String>,
+}
+
 impl fmt::Debug for ImagePull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ImagePull")
@@ -97,6 +110,34 @@ impl Runtime {
     /// [`Error::NotFound`]; [`Error::InvalidArgument`] for a beginning that several have; as [`Self::images`].
     pub async fn image(&self, image: &ImageName) -> Result<Image> {
         self.system().images.image(image.clone()).await
+    }
+
+    /// The documents of an image, as they came.
+    ///
+    /// # Errors
+    /// As [`Self::image`]; [`Error::Unavailable`] where they were lost.
+    pub async fn image_documents(&self, image: &ImageName) -> Result<ImageDocuments> {
+        let documents = self.system().images.documents(image.clone()).await?;
+        let text = |bytes| String::from_utf8(bytes).map_err(|e| Error::unavailable("the image", e));
+        Ok(ImageDocuments {
+            manifest: text(documents.manifest)?,
+            configuration: text(documents.config)?,
+            chain: documents.chain.map(|chain| chain.to_string()),
+        })
+    }
+
+    /// Where images are kept.
+    pub fn image_directory(&self) -> PathBuf {
+        self.config().images.directory_in(&self.config().root_dir)
+    }
+
+    /// What all images take there, as the records have it: nothing is counted on the disk. What a pull fetches at the moment is not among it.
+    ///
+    /// # Errors
+    /// As [`Self::images`].
+    pub async fn image_footprint(&self) -> Result<DiskUsage> {
+        let mainstay_images::Usage { bytes, inodes } = self.system().images.footprint().await?;
+        Ok(DiskUsage { bytes, inodes })
     }
 
     /// Takes a name from its image, or with an id all names of an image. An image without a name is gone; what containers

@@ -11,16 +11,18 @@
 //! | learn how a container ended | [`Runtime::wait`] |
 //! | run another command in it | [`Runtime::exec_output`] for its output, [`Runtime::exec`] for its streams |
 //! | talk to its PID 1 | [`Runtime::attach`] |
+//! | reach a port of a pod | [`Runtime::connect`] |
 //! | read what it wrote | [`Runtime::logs`] |
 //! | follow what happens | [`Runtime::events`], [`Runtime::events_from_now`], [`Runtime::explain`] |
 //! | end it | [`Runtime::stop_container`], [`Runtime::kill_container`], [`Runtime::remove_container`] |
 //! | end a pod with all that is in it | [`Runtime::stop_sandbox`], [`Runtime::remove_sandbox`] |
 //! | hold it, and change its limits | [`Runtime::pause_container`], [`Runtime::resume_container`], [`Runtime::update_container`], [`Runtime::update_sandbox`] |
-//! | bring an image here, and look at those that are | [`Runtime::pull_image`], [`Runtime::images`], [`Runtime::image`] |
+//! | bring an image here, and look at those that are | [`Runtime::pull_image`], [`Runtime::images`], [`Runtime::image`], [`Runtime::image_documents`] |
 //! | take images from an archive, or write one | [`Runtime::import_images`], [`Runtime::export_images`] |
 //! | remove, check and tidy up images | [`Runtime::remove_image`], [`Runtime::verify_images`], [`Runtime::collect_images`] |
 //! | find what was left behind | [`Runtime::audit`] |
-//! | measure | [`Runtime::metrics`], [`Runtime::disk_usage`] |
+//! | measure | [`Runtime::metrics`], [`Runtime::disk_usage`], [`Runtime::image_footprint`], [`Runtime::sandboxes_usage`], [`Runtime::containers_usage`] |
+//! | know whether it can do its work | [`Runtime::condition`], [`Runtime::network_status`], [`Runtime::pulse`] |
 //! | look at plugins and networks | [`Runtime::plugins`], [`Runtime::restart_plugin`], [`Runtime::network_status`], [`Runtime::check_network`] |
 //! | look | [`Runtime::sandboxes`], [`Runtime::containers`], [`Runtime::container`], [`Runtime::stats`] |
 //! | serve the `mainstay` command, and more | [`daemon::run`], [`daemon::Endpoint`] |
@@ -43,15 +45,18 @@
 //! | [`logs`] | logs as a stream |
 //! | `audit` | the machine beside the records |
 //! | `metrics` | what is counted, and where it is served |
+//! | `connect` | connections to the ports of pods |
 //! | `networks` | the networks of pods, behind the supervisor's port |
 //! | `lost` | records that the store has lost |
 //! | [`daemon`], [`backend`] | the admin RPC in front of a runtime |
+//! | `usage` | what pods and containers use, for monitoring |
 //! | `system` | the wiring |
 
 mod audit;
 pub mod backend;
 mod closing;
 pub mod config;
+mod connect;
 pub mod daemon;
 mod disk_usage;
 pub mod events;
@@ -67,18 +72,22 @@ mod metrics;
 mod networks;
 mod plugins;
 mod system;
+mod usage;
 
 pub use audit::{AUDIT_INTERVAL_DEFAULT_MS, AUDIT_SETTLE_MS, REMEDY_MS};
 #[doc(inline)]
 pub use config::{
     AuditSettings, CgroupDriver, Config, ConfigError, CriSettings, HandlerSettings, ImageSettings,
-    Masquerading, NetworkSettings, OomScorePolicy, ShimLifetime, StoreLimits,
+    Masquerading, NetworkSettings, OomScorePolicy, ShimLifetime, StoreLimits, StreamTls, StreamingSettings,
+    UsageSettings,
 };
+#[doc(inline)]
+pub use connect::CONNECT_MS;
 #[doc(inline)]
 pub use disk_usage::DISK_USAGE_MS;
 pub use events::{EventOptions, EventStream, Journaled, Subject};
 #[doc(inline)]
-pub use images::{Export, ImagePull, Import};
+pub use images::{Export, ImageDocuments, ImagePull, Import};
 #[doc(inline)]
 pub use logs::{LogOptions, LogStream};
 pub use mainstay_admin::Limits;
@@ -108,11 +117,16 @@ pub use mainstay_messages::spec::{
     Submounts, SupplementaryGroups, Terminal, UNLIMITED, UserNamespace, WindowSize,
 };
 pub use mainstay_messages::supervisor::{DiskUsage, SandboxStats, Stats};
+pub use mainstay_messages::usage::{
+    ContainerUsage, CpuUsage, Depth, DiskIo, DiskSample, GroupUsage, Holdings, HugepageUse, InterfaceUsage,
+    MemoryUsage, PodUsage, Pressure, ProcessCounts, Stall, Traffic,
+};
 pub use mainstay_messages::{
     ContainerId, ContainerSpec, Error, ExecId, ExecSpec, Exit, ExitStatus, Name, ProcessIdentity,
     ProcessUser, Result, SandboxId, SandboxSpec, Signal, Timestamp, UnknownReason,
 };
 pub use mainstay_metrics::{Format as MetricsFormat, MetricsSettings, exposition};
+pub use mainstay_oci_image::Reference as ImageReference;
 pub use mainstay_supervisor::nri::NriSettings;
 pub use mainstay_supervisor::nri::policy::FailPolicy;
 pub use mainstay_supervisor::nri::settings::PluginSettings;
@@ -123,6 +137,8 @@ pub use runtime::{Runtime, Shutdown, StopOptions};
 pub use session::{
     AttachOptions, EXEC_OUTPUT_BYTES_MAX, ExecOutput, Session, SessionItem, SessionReader, SessionWriter,
 };
+#[doc(inline)]
+pub use usage::{DISK_INTERVAL_DEFAULT_MS, FileSystem, RATE_WINDOW_MIN_MS, WANTED_MS};
 
 /// Unix sockets that a daemon serves on: made safely, taken over from a dead one, and closed to others.
 pub mod socket {

@@ -49,6 +49,11 @@ impl Networks {
         Self { builtin: Lazy::new(builtin, directories.0), cni: Lazy::new(cni, directories.1), names }
     }
 
+    /// The names by which the namespaces of pods are found.
+    pub(crate) fn namespace_names(&self) -> &NamespaceNames {
+        &self.names
+    }
+
     fn builtin(&self) -> Result<Arc<Network>> {
         self.builtin.get(|settings| {
             let network = Network::open(settings)?;

@@ -22,7 +22,7 @@ use mainstay_messages::error::Kind;
 use mainstay_messages::event::{Bearer, Event, Seq};
 use mainstay_messages::plugin::PluginStatus;
 use mainstay_messages::record::{ContainerSnapshot, ExecSnapshot, SandboxSnapshot};
-use mainstay_messages::router::{CreateContainer, RunSandbox};
+use mainstay_messages::router::{CreateContainer, Pulse, RunSandbox};
 use mainstay_messages::sandbox::{MeasureSandbox, RemoveSandbox, SandboxChange, StopSandbox, UpdateSandbox};
 use mainstay_messages::spec::{Network, Resources, Stdin, WindowSize};
 use mainstay_messages::supervisor::{Consult, SandboxStats, Stats};
@@ -40,6 +40,9 @@ use crate::system::System;
 
 /// Events of a life that are read at once.
 const EXPLAIN_PAGE_EVENTS: usize = 1_024;
+/// How long a write that failed says that the next one would, in milliseconds: whoever asks nothing of a runtime that says no would never
+/// learn that it could again.
+pub const STORE_TROUBLE_MS: u64 = 30_000;
 /// The most events of one life that are kept together in memory.
 pub const EXPLAIN_EVENTS_MAX: usize = 65_536;
 
@@ -418,6 +421,16 @@ impl Runtime {
         EventStream::new(log.subscribe(options.after), options, log.last(), self.closed())
     }
 
+    /// The number of the newest entry of the journal.
+    pub fn last_event(&self) -> Seq {
+        self.system.event_log.last()
+    }
+
+    /// The number of the newest entry from before this runtime began: what comes after it has happened, or was found, since.
+    pub fn began_after(&self) -> Seq {
+        self.system.began_after
+    }
+
     /// What happens from now on, to one object or to all.
     pub fn events_from_now(&self, subject: Option<Subject>) -> EventStream {
         let after = self.system.event_log.last();
@@ -471,6 +484,27 @@ impl Runtime {
     /// Of looking at the machine.
     pub async fn audit(&self, repair: Repair) -> Result<Vec<Finding>> {
         self.system.audit(repair).await
+    }
+
+    /// Whether changes are taken: not while the store cannot be written (P7). Nothing is tried: it is told what the last write came to, for
+    /// [`STORE_TROUBLE_MS`] after it.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] with the reason.
+    pub fn condition(&self) -> Result<()> {
+        let trouble = self.system.store_trouble();
+        match trouble.filter(|trouble| trouble.at.elapsed() < Duration::from_millis(STORE_TROUBLE_MS)) {
+            None => Ok(()),
+            Some(trouble) => Err(Error::unavailable("the store", trouble.reason)),
+        }
+    }
+
+    /// Answers when the actors do: for a watchdog, with a time-out of its own. Nothing else waits for that.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when the runtime is closed.
+    pub async fn pulse(&self) -> Result<()> {
+        self.closed().or(self.router().send(Pulse)).await?.map_err(|_| closed())
     }
 
     /// What the runtime counts, as a scraper gets it: [`mainstay_metrics::exposition`] reads it. All of it begins at 0

@@ -20,6 +20,7 @@ use mainstay_actors::image::Pulls;
 use mainstay_actors::ports::{Clock, Ids, Loaded, Ports, Store, Supervisor};
 use mainstay_actors::{Core, Counters, Directory, EventLog, HowDown, Parts, Recover, Router};
 use mainstay_messages::error::chain;
+use mainstay_messages::event::Seq;
 use mainstay_messages::id::ID_BYTES;
 use mainstay_messages::{Error, Result, Timestamp};
 use mainstay_metrics::Metrics;
@@ -40,6 +41,7 @@ use crate::lost;
 use crate::metrics::{Published, count_forever};
 use crate::networks::Networks;
 use crate::plugins::Plugins;
+use crate::usage::{self, Samples};
 
 /// The file of the store in the root directory.
 pub const STORE_FILE: &str = "store.db";
@@ -59,6 +61,8 @@ pub(crate) struct System {
     pub(crate) known: Mutex<Known>,
     pub(crate) under_way: UnderWay,
     pub(crate) networks: Arc<Networks>,
+    pub(crate) samples: Samples,
+    pub(crate) began_after: Seq,
     counters: Arc<Counters>,
     store: Arc<SqliteStore>,
     actors: Mutex<Option<Actors>>,
@@ -80,6 +84,7 @@ struct Ready {
     supervisor: Addr<ShimSupervisor>,
     nri: Option<Nri>,
     networks: Arc<Networks>,
+    began_after: Seq,
     store: Arc<SqliteStore>,
     system: actix::System,
 }
@@ -96,12 +101,12 @@ impl System {
             .spawn(move || run_actors(settings, &parts, sender))
             .map_err(|error| Error::unavailable("a thread for the actors", error))?;
         let stopped = |_| Error::internal("the actors", "their thread ended before it was ready");
-        let Ready { core, images, pulls, metrics, supervisor, nri, networks, store, system } =
+        let Ready { core, images, pulls, metrics, supervisor, nri, networks, began_after, store, system } =
             ready.await.map_err(stopped)??;
         let Core { router, events, directory, counters, .. } = core;
         let arbiter = system.arbiter().clone();
         let actors = Mutex::new(Some(Actors { system, thread }));
-        let interval_ms = config.audit.interval_ms;
+        let (interval_ms, disk_ms) = (config.audit.interval_ms, config.usage.disk_interval_ms);
         let system = Arc::new(Self {
             config,
             directory,
@@ -116,6 +121,8 @@ impl System {
             known: Mutex::default(),
             under_way: UnderWay::default(),
             networks,
+            samples: Samples::default(),
+            began_after,
             counters,
             store,
             actors,
@@ -123,6 +130,9 @@ impl System {
         });
         if interval_ms > 0 {
             arbiter.spawn(audit_forever(Arc::downgrade(&system), Duration::from_millis(interval_ms)));
+        }
+        if disk_ms > 0 {
+            arbiter.spawn(usage::count_forever(Arc::downgrade(&system), Duration::from_millis(disk_ms)));
         }
         Ok(system)
     }
@@ -154,6 +164,11 @@ impl System {
     }
 
     /// What the actors count, by name.
+    /// What is wrong with the store, as far as its last write tells.
+    pub(crate) fn store_trouble(&self) -> Option<mainstay_store::Trouble> {
+        self.store.written().trouble()
+    }
+
     pub(crate) fn counters(&self) -> Vec<(String, u64)> {
         let counters = &self.counters;
         [
@@ -254,6 +269,7 @@ async fn start_actors(settings: SupervisorSettings, config: &Config) -> Result<R
     let store = Arc::new(opened.store);
     let mut loaded = store.load().await?;
     let how = how_down(&loaded, &boot_id);
+    let began_after = loaded.last;
     let root_dir = settings.root_dir.clone();
     let written = written_to(&store);
     let networks = Arc::new(Networks::new(config, settings.namespace_names()));
@@ -306,6 +322,7 @@ async fn start_actors(settings: SupervisorSettings, config: &Config) -> Result<R
         supervisor,
         nri,
         networks,
+        began_after,
         store,
         system: actix::System::current(),
     })

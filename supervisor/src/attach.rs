@@ -15,7 +15,6 @@ use mainstay_messages::{Error, Result, SandboxId};
 
 use crate::files::{self, at};
 use crate::find::find_shim;
-use crate::identity::{self, Fate};
 use crate::machine::Machine;
 use crate::netns;
 use crate::network::PodToAttach;
@@ -120,8 +119,5 @@ pub(crate) fn remove_leak(machine: &Machine, sandbox: &SandboxId) -> Result<()> 
 fn find_namespace(machine: &Machine, sandbox: &SandboxId) -> Option<File> {
     let recorded = files::read_identity(&machine.directories, sandbox).map(|shim| shim.process);
     let shim = recorded.or_else(|| find_shim(&machine.directories, sandbox))?;
-    let runs = || matches!(identity::fate(&shim), Ok(Fate::Runs));
-    let found = runs().then(|| machine.names.open(sandbox, shim.pid))??;
-    // Else it was that of a process that has got the shim's number meanwhile.
-    runs().then_some(found)
+    machine.names.namespace_of(sandbox, &shim)
 }

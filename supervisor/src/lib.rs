@@ -28,6 +28,7 @@
 //! | `saga`, [`faults`] | steps with what undoes them, and where tests strike |
 //! | `launch`, `adopt`, `stop`, `task`, `pod_limits` | what is done with a shim, command by command |
 //! | `shim`, `exits`, `facts`, `link`, `watch` | one shim: its life, its exits and where they go, its connection, its process |
+//! | [`usage`] | what pods and containers use, for many at once |
 //! | `hooks` | what plugins are told, as steps of the sagas |
 //! | `witness` | what became of a container whose shim does not speak for it |
 //! | `spawn`, `zygote`, `files`, `volumes`, `cgroup`, `disks`, `peers`, `machine` | the work on the machine that blocks |
@@ -71,6 +72,7 @@ pub mod state;
 mod stop;
 pub mod supervisor;
 mod task;
+pub mod usage;
 pub mod user_namespaces;
 mod volumes;
 mod watch;

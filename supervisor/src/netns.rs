@@ -20,8 +20,10 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 
-use mainstay_messages::SandboxId;
+use mainstay_messages::{ProcessIdentity, SandboxId};
 use rustix::fs::fstatfs;
+
+use crate::identity::{self, Fate};
 
 /// Where tools look for network namespaces.
 pub const NETNS_DIRECTORY_DEFAULT: &str = "/run/netns";
@@ -84,6 +86,14 @@ impl NamespaceNames {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// The namespace of a pod with this shim; none when the shim does not run or holds none.
+    pub fn namespace_of(&self, sandbox: &SandboxId, shim: &ProcessIdentity) -> Option<File> {
+        let runs = || matches!(identity::fate(shim), Ok(Fate::Runs));
+        let found = runs().then(|| self.open(sandbox, shim.pid))??;
+        // Else it was that of a process that has got the shim's number meanwhile.
+        runs().then_some(found)
     }
 
     /// The namespace that a pod's name leads to, if that is one of the process `shim`, which the caller knows to run.

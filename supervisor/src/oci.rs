@@ -180,7 +180,7 @@ fn filter(
 /// The container's, for hooks and for whoever reads the bundle, and what the launcher goes by. Nobody else has a say in that.
 fn annotations(record: &ContainerRecord) -> HashMap<String, String> {
     let spec = &record.spec;
-    let given = record.annotations().into_iter().filter(|(key, _)| !key.starts_with(OWN_ANNOTATIONS));
+    let given = record.runtime_annotations().into_iter().filter(|(key, _)| !key.starts_with(OWN_ANNOTATIONS));
     let user = spec.process.user.as_ref().map(|user| (USER_ANNOTATION.to_owned(), user.clone()));
     let groups = match spec.security.supplementary_groups {
         SupplementaryGroups::Merge => None,

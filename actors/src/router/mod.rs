@@ -24,7 +24,7 @@ use std::collections::HashMap;
 use actix::{Actor, Addr, AsyncContext, Context, Handler};
 use mainstay_messages::error::Kind;
 use mainstay_messages::record::{ContainerRecord, SandboxRecord};
-use mainstay_messages::router::{Child, CreateContainer, Deregister, Noted, RunSandbox, ShimDied};
+use mainstay_messages::router::{Child, CreateContainer, Deregister, Noted, Pulse, RunSandbox, ShimDied};
 use mainstay_messages::{ContainerId, Error, Result, SandboxId};
 
 pub use recover::Recover;
@@ -306,6 +306,12 @@ impl Handler<Noted> for Router {
     fn handle(&mut self, Noted { subject, what }: Noted, _ctx: &mut Context<Self>) {
         self.world.note_now(subject, what);
     }
+}
+
+impl Handler<Pulse> for Router {
+    type Result = ();
+
+    fn handle(&mut self, Pulse: Pulse, _ctx: &mut Context<Self>) {}
 }
 
 impl Handler<Deregister> for Router {

@@ -2,8 +2,8 @@
 
 use mainstay_integration_tests::{Shorthand, wait, world};
 
-use super::registry::Registry;
 use super::*;
+use mainstay_integration_tests::registry::Registry;
 
 #[tokio::test]
 async fn archives_of_others_come_in_and_ours_are_read_by_others() {

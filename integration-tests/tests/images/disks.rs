@@ -6,8 +6,8 @@ use mainstay_messages::admin::StreamRequest;
 use mainstay_messages::error::PullFault;
 use mainstay_messages::image::Image;
 
-use super::registry::Registry;
 use super::*;
+use mainstay_integration_tests::registry::Registry;
 
 /// Room for the images, in mebibytes.
 const DISK_MEBIBYTES: u64 = 128;

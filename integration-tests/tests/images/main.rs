@@ -4,7 +4,6 @@ mod archives;
 mod disks;
 mod pulls;
 mod registries;
-mod registry;
 mod running;
 mod volumes;
 

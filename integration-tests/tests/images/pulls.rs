@@ -8,8 +8,8 @@ use mainstay_integration_tests::{Daemon, World, wait, world};
 use mainstay_messages::admin::{Item, StreamRequest};
 use mainstay_messages::image::{PullActivity, PullProgress};
 
-use super::registry::Registry;
 use super::*;
+use mainstay_integration_tests::registry::Registry;
 
 /// Bytes of a file that takes a moment to fetch and unpack.
 const LARGE_BYTES: usize = 16 << 20;

@@ -17,8 +17,8 @@ use mainstay_messages::error::PullFault;
 use mainstay_messages::image::{Credentials, PullActivity, PullProgress};
 use mainstay_oci_image::Platform;
 
-use super::registry::Registry;
 use super::*;
+use mainstay_integration_tests::registry::Registry;
 
 /// What must be in no word of the daemon.
 const SECRET: &str = "hunter2";

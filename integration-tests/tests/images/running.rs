@@ -7,8 +7,8 @@ use mainstay::{
 };
 use mainstay_integration_tests::{Shorthand, wait, world};
 
-use super::registry::Registry;
 use super::*;
+use mainstay_integration_tests::registry::Registry;
 
 #[tokio::test]
 async fn an_image_says_how_it_is_run_and_a_second_pull_fetches_nothing() {

@@ -7,8 +7,8 @@ use mainstay::{
 };
 use mainstay_integration_tests::{Shorthand, wait, world};
 
-use super::registry::Registry;
 use super::*;
+use mainstay_integration_tests::registry::Registry;
 
 /// What an image with volumes says.
 const CONFIG: [&str; 4] = [

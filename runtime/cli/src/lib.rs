@@ -10,6 +10,7 @@
 //! | `connection`, `embedded` | where the daemon is; a daemon inside this command |
 //! | `foreground`, `keyboard`, `signals`, `terminal` | a session: output, input, signals, raw mode |
 //! | `progress` | a pull while it goes on |
+//! | `systemd` | readiness and watchdog of the daemon |
 //! | `output`, `table`, `tree`, `view`, `words` | what is shown, to people and to programs |
 //! | `failure` | why a command failed, and its exit status |
 //! | `naming` | made-up names |
@@ -27,6 +28,7 @@ mod naming;
 mod output;
 mod progress;
 mod signals;
+mod systemd;
 mod table;
 mod terminal;
 mod tree;

@@ -20,10 +20,9 @@ use mainstay_cri_api::{
     ListContainersResponse, RemoveContainerRequest, RemoveContainerResponse, ReopenContainerLogRequest,
     ReopenContainerLogResponse, StartContainerRequest, StartContainerResponse, StopContainerRequest,
     StopContainerResponse, StreamContainersRequest, StreamContainersResponse,
-    UpdateContainerResourcesRequest, UpdateContainerResourcesResponse,
 };
 
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::filter::{self, present};
 use crate::node::Node;
 use crate::service::Answers;
@@ -99,14 +98,6 @@ pub(crate) async fn status(
     let container = filter::container(&node.runtime, &request.container_id)?;
     let info = if request.verbose { show::info(&container) } else { HashMap::new() };
     Ok(ContainerStatusResponse { status: Some(show::status(&container)), info })
-}
-
-/// `UpdateContainerResources`
-pub(crate) async fn update_resources(
-    _node: Arc<Node>,
-    _request: UpdateContainerResourcesRequest,
-) -> Result<UpdateContainerResourcesResponse> {
-    Err(Failure::unimplemented("UpdateContainerResources", "not yet"))
 }
 
 /// `ReopenContainerLog`

@@ -13,6 +13,7 @@
 //! | `filter`, `names`, `notes`, `times` | which pods and containers are meant; what they are called; what is kept for them; when |
 //! | `streams` | exec, attach and port-forward: URLs, and what is behind them |
 //! | `stats`, `pod_metrics`, `events` | what they use, and what happens to them |
+//! | `resources`, `updates` | limits, and their changes while it runs |
 //! | `images` | images |
 //! | `checkpoint` | checkpoints, which there are none of |
 
@@ -29,11 +30,13 @@ mod node;
 mod notes;
 mod pod_metrics;
 mod pods;
+mod resources;
 mod server;
 mod service;
 mod stats;
 mod streams;
 mod times;
+mod updates;
 
 pub use node::RUNTIME_NAME;
 pub use server::Server;

@@ -17,7 +17,7 @@ use mainstay_cri_api::{
     ListPodSandboxRequest, ListPodSandboxResponse, PodSandboxFilter, PodSandboxStatusRequest,
     PodSandboxStatusResponse, RemovePodSandboxRequest, RemovePodSandboxResponse, RunPodSandboxRequest,
     RunPodSandboxResponse, StopPodSandboxRequest, StopPodSandboxResponse, StreamPodSandboxesRequest,
-    StreamPodSandboxesResponse, UpdatePodSandboxResourcesRequest, UpdatePodSandboxResourcesResponse,
+    StreamPodSandboxesResponse,
 };
 
 use crate::failure::{Failure, Result};
@@ -37,7 +37,12 @@ pub(crate) async fn run(node: Arc<Node>, request: RunPodSandboxRequest) -> Resul
         return Err(Failure::invalid("runtime_handler", format!("{runtime_handler:?}"), expected));
     }
     let spec = spec::spec(&config, &runtime_handler)?;
-    let pod = node.runtime.run_sandbox(spec).await?;
+    let what = || match &config.metadata {
+        Some(pod) => format!("pod {}/{}, uid {}, attempt {},", pod.namespace, pod.name, pod.uid, pod.attempt),
+        None => "the pod".to_owned(),
+    };
+    let run = node.runtime.run_sandbox(spec).await;
+    let pod = run.map_err(|error| Failure::to_make(what, error))?;
     Ok(RunPodSandboxResponse { pod_sandbox_id: pod.to_string() })
 }
 
@@ -112,12 +117,4 @@ fn selected(node: &Node, filter: &PodSandboxFilter) -> Vec<Arc<SandboxSnapshot>>
             && filter::selects(&filter.label_selector, &record.spec.labels)
     });
     pods
-}
-
-/// `UpdatePodSandboxResources`
-pub(crate) async fn update_resources(
-    _node: Arc<Node>,
-    _request: UpdatePodSandboxResourcesRequest,
-) -> Result<UpdatePodSandboxResourcesResponse> {
-    Err(Failure::unimplemented("UpdatePodSandboxResources", "not yet"))
 }

@@ -5,6 +5,8 @@
 //! ```
 //! It never looks into a call.
 
+mod deadline;
+
 use std::future::Future;
 use std::io;
 use std::path::Path;
@@ -27,6 +29,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::codegen::http::{HeaderValue, Response};
 use tonic::transport::server::{Connected, UdsConnectInfo};
 use tower::util::MapResponseLayer;
+
+use self::deadline::Deadline;
 
 use crate::limits::{
     ACCEPT_RETRY_MS, CALLS_PER_CONNECTION_MAX, CONNECTIONS_MAX, HEADERS_BYTES_MAX, KEEPALIVE_INTERVAL_MS,
@@ -69,7 +73,12 @@ impl Server {
         shutdown: impl Future<Output = ()> + Send,
     ) -> io::Result<()> {
         let listener = UnixListener::from_std(self.socket.listener()?)?;
-        let calls = Calls(Arc::new(Node::new(runtime)));
+        let node = Arc::new(Node::new(runtime));
+        // It is tried again when a stream is asked for; all else is served without.
+        if let Err(error) = node.streams.server(&node).await {
+            tracing::error!(%error, "streams cannot be served");
+        }
+        let calls = Calls(node);
         let runtime_service = RuntimeServiceServer::new(calls.clone())
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
@@ -82,6 +91,7 @@ impl Server {
             .http2_max_header_list_size(HEADERS_BYTES_MAX)
             .http2_keepalive_interval(Some(Duration::from_millis(KEEPALIVE_INTERVAL_MS)))
             .http2_keepalive_timeout(Some(Duration::from_millis(KEEPALIVE_TIMEOUT_MS)))
+            .layer(tower::layer::layer_fn(Deadline))
             .layer(MapResponseLayer::new(with_usual_status::<tonic::body::Body>))
             .add_service(runtime_service)
             .add_service(image_service);

@@ -10,13 +10,13 @@ use std::future::Future;
 use std::sync::Arc;
 
 use futures::StreamExt;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
 use mainstay_cri_api::Message;
 use mainstay_messages::Error;
 use tonic::{Request, Response, Status};
 
 use crate::failure::{Failure, Result};
-use crate::limits::MESSAGE_BYTES_MAX;
+use crate::limits::{MESSAGE_BYTES_MAX, STREAM_ITEMS_MAX, STREAM_PIECE_BYTES};
 use crate::node::Node;
 
 /// The answers of a call that streams them.
@@ -27,6 +27,26 @@ type Answer<A> = Result<Response<A>, Status>;
 type Streaming<A> = BoxStream<'static, Result<A, Status>>;
 /// The answer to a client that has a stream in it.
 type StreamAnswer<A> = Answer<Streaming<A>>;
+
+/// A list as a stream of answers with up to [`STREAM_ITEMS_MAX`] items and about [`STREAM_PIECE_BYTES`] each; none for an empty list.
+pub(crate) fn in_pieces<T: Message + 'static, A: Send + 'static>(
+    items: Vec<T>,
+    answer: impl Fn(Vec<T>) -> A + Send + 'static,
+) -> Answers<A> {
+    let mut items = items.into_iter().peekable();
+    let pieces = std::iter::from_fn(move || {
+        let (mut piece, mut bytes) = (Vec::new(), 0);
+        while piece.len() < STREAM_ITEMS_MAX
+            && let Some(item) =
+                items.next_if(|item| piece.is_empty() || bytes + item.encoded_len() <= STREAM_PIECE_BYTES)
+        {
+            bytes += item.encoded_len();
+            piece.push(item);
+        }
+        (!piece.is_empty()).then(|| Ok(answer(piece)))
+    });
+    stream::iter(pieces).boxed()
+}
 
 /// The services.
 #[derive(Clone, Debug)]
@@ -91,4 +111,33 @@ fn told(call: &'static str, failure: Failure) -> Status {
     let status = Status::from(failure);
     tracing::info!(call, code = ?status.code(), error = status.message(), "a call failed");
     status
+}
+
+#[cfg(test)]
+mod tests {
+    use mainstay_cri_api::Image;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_list_is_cut_by_number_and_by_size() {
+        let image = |bytes: usize| Image { id: "x".repeat(bytes), ..Image::default() };
+        let cut = async |images: Vec<Image>| {
+            let pieces: Vec<_> = in_pieces(images, |images| images.len()).collect().await;
+            pieces.into_iter().map(|piece| piece.expect("good")).collect::<Vec<_>>()
+        };
+        assert_eq!(cut(Vec::new()).await, Vec::<usize>::new());
+        assert_eq!(cut(vec![image(1); STREAM_ITEMS_MAX + 1]).await, [STREAM_ITEMS_MAX, 1]);
+        assert_eq!(cut(vec![image(STREAM_PIECE_BYTES * 2 / 5); 3]).await, [2, 1]);
+        assert_eq!(cut(vec![image(STREAM_PIECE_BYTES * 2); 2]).await, [1, 1], "each fits into a message");
+    }
+
+    /// kubelet stops reading at 16 MiB, and does not say of what.
+    #[test]
+    fn an_answer_that_no_client_takes_is_an_error_that_says_so() {
+        let image = Image { id: "x".repeat(MESSAGE_BYTES_MAX), ..Image::default() };
+        let status = answer("ListImages", Ok(image)).expect_err("too large");
+        assert_eq!(status.code(), tonic::Code::ResourceExhausted);
+        assert!(status.message().contains("ListImages"), "{status:?}");
+    }
 }

@@ -15,6 +15,7 @@ use crate::content;
 use crate::disk::{self, Disk};
 use crate::error::{ImagesError, Result};
 use crate::hold::Hold;
+use crate::mount::Usage;
 use crate::records::{Boot, ImageLayer, ImageRecord, LayerState, Records, rows};
 use crate::settings::Settings;
 
@@ -66,6 +67,17 @@ pub struct Inspected {
     pub config: ImageConfig,
 }
 
+/// The documents of an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Documents {
+    /// The manifest, JSON.
+    pub manifest: Vec<u8>,
+    /// The configuration, JSON.
+    pub config: Vec<u8>,
+    /// The digest of all of its layers together (OCI image specification, "Layer ChainID"); none where it has no layer.
+    pub chain: Option<Digest>,
+}
+
 impl Images {
     /// Opens the images in a directory, or makes it; its parent must exist. Blocks.
     pub fn open(root: impl AsRef<Path>, settings: Settings) -> Result<Opened> {
@@ -110,6 +122,25 @@ impl Images {
         let manifest = self.inner.manifest(&record.manifest)?;
         let config = self.inner.config(&record.config)?;
         Ok(Inspected { record, manifest, config })
+    }
+
+    /// An image as it came: its documents, byte by byte.
+    pub fn documents(&self, text: &str) -> Result<Documents> {
+        let record = self.find(text)?;
+        let read = |digest| content::read_document(&self.inner, digest);
+        let (manifest, config) = (read(&record.manifest.digest)?, read(&record.config.digest)?);
+        Ok(Documents { manifest, config, chain: record.layers.last().map(|layer| layer.chain.clone()) })
+    }
+
+    /// What all blobs and layers take, as the records have it: nothing is counted on the disk. What is being fetched or unpacked at the moment is
+    /// not among it.
+    pub fn footprint(&self) -> Result<Usage> {
+        let (blobs, layers) = self.inner.records.read("adding up the images", |connection| {
+            Ok((rows::blobs(connection)?, rows::layers(connection)?))
+        })?;
+        let bytes = blobs.values().chain(layers.iter().map(|layer| &layer.bytes)).sum();
+        let inodes = blobs.len() as u64 + layers.iter().map(|layer| layer.entries).sum::<u64>();
+        Ok(Usage { bytes, inodes })
     }
 
     /// Removes the image of exactly this name from the list. Its blobs and layers go with the next garbage collection,

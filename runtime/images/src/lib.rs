@@ -62,7 +62,7 @@ pub use crate::content::{BlobClaim, BlobReader, BlobWriter, RunningBlob};
 pub use crate::error::{ImagesError, Result};
 pub use crate::gc::{Collected, Partials};
 pub use crate::hold::Hold;
-pub use crate::images::{Images, Inspected, NewImage, Opened};
+pub use crate::images::{Documents, Images, Inspected, NewImage, Opened};
 pub use crate::import::{IMPORTED_IMAGES_MAX, IMPORTED_MEMBERS_MAX, ImportOptions};
 pub use crate::layer::{LayerClaim, RunningLayer, Unpacking};
 pub use crate::mount::{Usage, unmount_view, usage};

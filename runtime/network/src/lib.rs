@@ -59,6 +59,7 @@ mod sysctl;
 pub use crate::error::NetworkError;
 pub use crate::holdings::{Fault, Holdings, PodLink, PodRule};
 pub use crate::ledger::{Lease, UnreadableLease};
+pub use crate::namespace::{TcpSockets, tcp_sockets};
 pub use crate::network::Network;
 pub use crate::settings::{
     BRIDGE_DEFAULT, DIRECTORY_LENGTH_MAX, DNS_SERVERS_MAX, LINK_NAME_LENGTH_MAX, MTU_DEFAULT, MTU_MAX,

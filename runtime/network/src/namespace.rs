@@ -5,10 +5,12 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::thread;
 
 use rustix::fs::fstat;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::error::NetworkError;
@@ -46,6 +48,31 @@ pub(crate) fn within<T: Send>(
         let thread = entered.map_err(|error| cannot("no thread could be started to enter it", error))?;
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
+}
+
+/// Two sockets of a namespace that lead nowhere yet, for connections within it. A protocol that the host does not have has none.
+#[derive(Debug)]
+pub struct TcpSockets {
+    /// For IPv4.
+    pub v4: Option<OwnedFd>,
+    /// For IPv6.
+    pub v6: Option<OwnedFd>,
+}
+
+/// Makes sockets in a namespace. They do not block, and stay in it wherever they are used; no thread of the caller's enters it.
+///
+/// # Errors
+/// [`NetworkError::Namespace`] when it is none, or cannot be entered.
+pub fn tcp_sockets(netns: BorrowedFd<'_>) -> Result<TcpSockets, NetworkError> {
+    let socket = |family| {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        match socket_with(family, SocketType::STREAM, flags, None) {
+            Ok(socket) => Ok(Some(socket)),
+            Err(Errno::AFNOSUPPORT) => Ok(None),
+            Err(errno) => Err(cannot("no socket could be made in it", errno.into())),
+        }
+    };
+    within(netns, || Ok(TcpSockets { v4: socket(AddressFamily::INET)?, v6: socket(AddressFamily::INET6)? }))
 }
 
 fn cannot(reason: &str, source: io::Error) -> NetworkError {

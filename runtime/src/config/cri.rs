@@ -1,14 +1,20 @@
 //! The section `[cri]` of the configuration: the Container Runtime Interface of Kubernetes.
 
+mod streaming;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub use self::streaming::{StreamTls, StreamingSettings};
+
 /// The name of the socket, in the directory of the admin socket, when nothing else is set.
 const SOCKET_FILE: &str = "cri.sock";
 /// The handler of pods without a runtime class. It is always there.
 pub const HANDLER_DEFAULT: &str = "mainstay";
+/// How long a client that reads events may be away, in milliseconds, when nothing else is set.
+pub const EVENTS_RESUME_DEFAULT_MS: u64 = 300_000;
 /// The longest name of a handler, in bytes: a label of DNS.
 const HANDLER_LENGTH_MAX: usize = 63;
 
@@ -22,10 +28,14 @@ pub struct CriSettings {
     pub socket: Option<PathBuf>,
     /// How the cgroups of pods are named and made; kubelet is told.
     pub cgroup_driver: CgroupDriver,
+    /// How long a client that reads events may be away and still get those that it has missed, in milliseconds.
+    pub events_resume_ms: u64,
     /// Images that kubelet never removes, by name.
     pub pinned_images: Vec<String>,
     /// Handlers, which runtime classes name. [`HANDLER_DEFAULT`] is always there.
     pub handlers: BTreeMap<String, HandlerSettings>,
+    /// Exec, attach and port-forward.
+    pub streaming: StreamingSettings,
 }
 
 /// How the cgroups of pods are named and made.
@@ -55,8 +65,10 @@ impl Default for CriSettings {
             enable: true,
             socket: None,
             cgroup_driver: CgroupDriver::default(),
+            events_resume_ms: EVENTS_RESUME_DEFAULT_MS,
             pinned_images: Vec::new(),
             handlers: BTreeMap::new(),
+            streaming: StreamingSettings::default(),
         }
     }
 }
@@ -80,6 +92,12 @@ impl CriSettings {
         set.or_else(|| (name == HANDLER_DEFAULT).then(HandlerSettings::default))
     }
 
+    /// The names of all handlers.
+    pub fn handler_names(&self) -> impl Iterator<Item = String> + '_ {
+        let set = self.handlers.keys().map(String::as_str).filter(|name| *name != HANDLER_DEFAULT);
+        std::iter::once(HANDLER_DEFAULT).chain(set).map(str::to_owned)
+    }
+
     /// What cannot be right: the key, its value, and what would be.
     pub(super) fn fault(&self) -> Option<(&'static str, String, &'static str)> {
         let socket = self.socket.as_ref().filter(|path| !path.as_os_str().is_empty() && !path.is_absolute());
@@ -88,12 +106,14 @@ impl CriSettings {
         }
         let expected = "a name of lower-case letters, digits and '-', as in a RuntimeClass";
         let handler = self.handlers.keys().find(|name| !is_handler_name(name));
-        handler.map(|name| ("handlers", name.clone(), expected))
+        let handler = handler.map(|name| ("handlers", name.clone(), expected));
+        handler.or_else(|| self.streaming.fault())
     }
 
     /// The section as a commented text.
     pub(super) fn text(&self) -> String {
-        let Self { enable, pinned_images, .. } = self;
+        let Self { enable, events_resume_ms, pinned_images, streaming, .. } = self;
+        let streaming = streaming.text();
         format!(
             "# The Container Runtime Interface, for kubelet and crictl.\n\
              [cri]\n\
@@ -102,13 +122,17 @@ impl CriSettings {
              # socket = \"/run/mainstay/cri.sock\"\n\
              # How the cgroups of pods are named and made: \"cgroupfs\", or \"systemd\". kubelet is told, and does the same.\n\
              cgroup_driver = \"cgroupfs\"\n\
+             # How long a client that reads events may be away and still get those that it has missed, in milliseconds.\n\
+             events_resume_ms = {events_resume_ms}\n\
              # Images that kubelet never removes, as in [\"registry.k8s.io/pause:3.10\"].\n\
              pinned_images = {pinned_images:?}\n\
              # Handlers, which runtime classes name. \"mainstay\" is that of pods without a class. Annotations go on to the\n\
              # OCI runtime that are listed: whole keys, or beginnings with a * at the end.\n\
              # [cri.handlers.mainstay]\n\
              # pod_annotations = [\"example.com/*\"]\n\
-             # container_annotations = []\n"
+             # container_annotations = []\n\
+             \n\
+             {streaming}"
         )
     }
 }

@@ -85,6 +85,14 @@ impl NodeImages {
         found.map(|(image, _)| image).map_err(|error| told(&error))
     }
 
+    pub(super) async fn documents(&self, name: ImageName) -> Result<mainstay_images::Documents> {
+        self.with(move |images| images.documents(name.as_str())).await
+    }
+
+    pub(super) async fn footprint(&self) -> Result<mainstay_images::Usage> {
+        self.with(mainstay_images::Images::footprint).await
+    }
+
     pub(super) async fn remove(&self, name: ImageName) -> Result<Removed> {
         let removed = self.with(move |images| {
             let names = view::names_of(&images.catalog(), name.as_str())?;

@@ -57,7 +57,7 @@ pub use crate::error::StoreError;
 pub use crate::reader::EVENT_PAGE_MAX;
 pub use crate::row::BODY_LENGTH_MAX;
 pub use crate::trim::{EVENTS_KEPT_MIN, TRIM_STEP_EVENTS};
-pub use crate::writer::{COMMIT_GROUP_MAX, Written};
+pub use crate::writer::{COMMIT_GROUP_MAX, Trouble, Written};
 
 use crate::lane::Lane;
 use crate::lock::StoreLock;

@@ -18,8 +18,8 @@
 //!
 //! Never reads records, never gives up because of an error.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, TryRecvError};
@@ -46,6 +46,16 @@ pub struct Written {
     write_us: AtomicU64,
     facts: AtomicU64,
     fact_bytes: AtomicU64,
+    trouble: Mutex<Option<Trouble>>,
+}
+
+/// A write that failed, after which none has succeeded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// When the last one failed.
+    pub at: Instant,
+    /// Why.
+    pub reason: String,
 }
 
 /// A commit and whoever waits for it.
@@ -120,6 +130,16 @@ impl Written {
     /// Length of their bodies, in bytes.
     pub fn fact_bytes(&self) -> u64 {
         self.fact_bytes.load(Ordering::Relaxed)
+    }
+
+    /// What is wrong, as far as the last write tells: there may have been none since.
+    pub fn trouble(&self) -> Option<Trouble> {
+        // The lock guards one assignment.
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_trouble(&self, trouble: Option<Trouble>) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
 
     fn add_facts(&self, facts: &[FactRow]) {
@@ -286,6 +306,7 @@ impl Writer {
         if self.health == Health::Failing {
             tracing::info!("the store can be written again");
             self.health = Health::Sound;
+            self.written.set_trouble(None);
         }
     }
 
@@ -294,6 +315,7 @@ impl Writer {
             tracing::error!(%error, "the store cannot be written; changes are refused until it can");
             self.health = Health::Failing;
         }
+        self.written.set_trouble(Some(Trouble { at: Instant::now(), reason: error.to_string() }));
         self.damage.note(error);
     }
 

@@ -3,11 +3,16 @@
 //! Owns: reading pressure, the parts of memory, disks one by one and huge pages, of either generation, into one shape. Never:
 //! computes rates or keeps earlier values.
 
+use std::collections::HashSet;
+
+use rustix::process::Pid;
+
 use crate::controllers::Controller;
 use crate::error::CgroupError;
 use crate::group::Cgroup;
 use crate::hierarchy::{Node, Version, keyed_number};
 use crate::layout::Home;
+use crate::processes::processes;
 use crate::stats::{V1_UNLIMITED_MIN_BYTES, number, text};
 
 /// The most disks that are told apart in one group.
@@ -90,6 +95,17 @@ pub struct HugepageUse {
 }
 
 impl Cgroup {
+    /// The processes in the group and in all groups below it, in the hierarchy that tracks them: cheaper than
+    /// [`Cgroup::pids`], which finds also those that were moved out of that one.
+    pub fn members(&self) -> Result<HashSet<Pid>, CgroupError> {
+        let tracking =
+            self.layout().home(Controller::Freezer).or_else(|| self.layout().home(Controller::Pids));
+        match tracking {
+            Some(Home::V1(id) | Home::V2(id)) => Ok(processes(self.node(id))?.pids),
+            None => self.pids(),
+        }
+    }
+
     /// Reads all that there is. A group that exists nowhere has nothing.
     pub fn details(&self) -> Result<Details, CgroupError> {
         let mut details = Details::default();

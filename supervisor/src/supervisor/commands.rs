@@ -10,11 +10,14 @@ use mainstay_messages::supervisor::{
     ResizeTask, SandboxStats, SignalScope, SignalTask, StartExecTask, StartTask, Stats, TaskKnowledge,
     TaskMade, UpdatePod, UpdateTask,
 };
+use mainstay_messages::usage::{MeasureUsage, PodToMeasure, PodUsage};
 use mainstay_messages::{Result, Signal, Timestamp};
 
 use super::{Pod, ShimSupervisor, guarded, in_progress};
+use crate::machine::Machine;
 use crate::pod_limits;
 use crate::task;
+use crate::usage;
 
 impl Handler<CreateTask> for ShimSupervisor {
     type Result = ResponseFuture<Result<TaskMade>>;
@@ -139,6 +142,24 @@ impl Handler<MeasureShim> for ShimSupervisor {
 
     fn handle(&mut self, message: MeasureShim, _: &mut Self::Context) -> Self::Result {
         self.with_shim(&message.sandbox, task::measure_pod)
+    }
+}
+
+impl Handler<MeasureUsage> for ShimSupervisor {
+    type Result = ResponseFuture<Result<Vec<PodUsage>>>;
+
+    fn handle(&mut self, MeasureUsage { pods, depth }: MeasureUsage, _: &mut Self::Context) -> Self::Result {
+        let namespace = |pod: &PodToMeasure| match self.pods.get(&pod.id) {
+            Some(Pod::Known(shim)) => shim.namespace(),
+            _ => None,
+        };
+        let pods =
+            pods.into_iter().map(|pod| (namespace(&pod), pod)).map(|(held, pod)| (pod, held)).collect();
+        let machine = Arc::clone(&self.machine);
+        Box::pin(guarded(async move {
+            let work = move |machine: &Machine| usage::measure(machine, pods, depth);
+            machine.blocking_within("the measuring of pods", usage::MEASURE_MS, work).await
+        }))
     }
 }
 

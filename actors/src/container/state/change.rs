@@ -92,8 +92,11 @@ impl State {
         consult: Consult,
         now: Now,
     ) -> Outcome<Self> {
-        if let Some(refusal) = self.refuse_change(call, "changing its limits") {
-            return refusal;
+        // One that waits to be started has a cgroup already.
+        if self.phase() != ContainerPhase::Created || self.removal.is_some() {
+            if let Some(refusal) = self.refuse_change(call, "changing its limits") {
+                return refusal;
+            }
         }
         let limits = self.record.limits().changed_by(change);
         match limits.check() {

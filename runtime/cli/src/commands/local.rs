@@ -16,6 +16,7 @@ use crate::bench::{self, Bench};
 use crate::connection::Context;
 use crate::failure::{Failure, Result, Told};
 use crate::output;
+use crate::systemd::Supervised;
 use crate::view::VersionView;
 
 /// `mainstay daemon`: serves until INT or TERM.
@@ -38,7 +39,7 @@ pub(super) async fn daemon(context: &Context) -> Result<ExitCode> {
 
 /// What the daemon serves beside the admin RPC. Sockets are there before the runtime is: clients wait rather than fail.
 fn endpoints(config: &Config) -> Result<Vec<Box<dyn Endpoint>>> {
-    let mut endpoints: Vec<Box<dyn Endpoint>> = Vec::new();
+    let mut endpoints: Vec<Box<dyn Endpoint>> = vec![Box::new(Supervised)];
     if let Some(socket) = config.cri.socket_beside(&config.admin_socket) {
         let bound = mainstay_cri::Server::bind(&socket);
         endpoints.push(Box::new(bound.map_err(|error| Error::unavailable("CRI socket", chain(&error)))?));

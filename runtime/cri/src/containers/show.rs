@@ -8,7 +8,7 @@ use mainstay_cri_api::{ContainerMetadata, ContainerState};
 use serde_json::json;
 
 use super::{mounts, signal};
-use crate::{notes, times};
+use crate::{notes, resources, times};
 
 /// A container in a list.
 pub(crate) fn listed(record: &ContainerRecord) -> api::Container {
@@ -51,7 +51,7 @@ pub(crate) fn status(snapshot: &ContainerSnapshot) -> api::ContainerStatus {
         annotations: record.spec.annotations.clone().into_iter().collect(),
         mounts: record.spec.mounts.iter().filter_map(mounts::shown).collect(),
         log_path: record.log_path.display().to_string(),
-        resources: None,
+        resources: Some(resources::shown(record)),
         image_id: image_id(record),
         user: user(record),
         ..Default::default()

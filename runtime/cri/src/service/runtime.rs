@@ -25,7 +25,7 @@ use mainstay_cri_api::{
 use tonic::{Request, async_trait};
 
 use super::{Answer, Calls, StreamAnswer, Streaming};
-use crate::{checkpoint, containers, events, exec, node, pod_metrics, pods, stats, streams};
+use crate::{checkpoint, containers, events, exec, node, pod_metrics, pods, stats, streams, updates};
 
 #[async_trait]
 impl RuntimeService for Calls {
@@ -126,7 +126,7 @@ impl RuntimeService for Calls {
         &self,
         request: Request<UpdateContainerResourcesRequest>,
     ) -> Answer<UpdateContainerResourcesResponse> {
-        self.work("UpdateContainerResources", containers::update_resources, request).await
+        self.work("UpdateContainerResources", updates::container, request).await
     }
 
     async fn reopen_container_log(
@@ -230,7 +230,8 @@ impl RuntimeService for Calls {
         &self,
         request: Request<GetEventsRequest>,
     ) -> StreamAnswer<ContainerEventResponse> {
-        self.open("GetContainerEvents", events::events, request).await
+        let client = events::Client::of(&request);
+        self.open("GetContainerEvents", |node, asked| events::events(node, client, asked), request).await
     }
 
     async fn list_metric_descriptors(
@@ -264,6 +265,6 @@ impl RuntimeService for Calls {
         &self,
         request: Request<UpdatePodSandboxResourcesRequest>,
     ) -> Answer<UpdatePodSandboxResourcesResponse> {
-        self.work("UpdatePodSandboxResources", pods::update_resources, request).await
+        self.work("UpdatePodSandboxResources", updates::pod, request).await
     }
 }

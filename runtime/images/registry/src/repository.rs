@@ -301,6 +301,8 @@ fn accept_manifests() -> HeaderMap {
 /// Whether a GET may tell more than a HEAD that failed so.
 fn head_is_worth_a_get(problem: &Problem) -> bool {
     match problem {
+        // Why not is in the body, which a HEAD has none of.
+        Problem::Forbidden { .. } => true,
         Problem::NotFound { .. } => true,
         Problem::Status { status, .. } => matches!(status, 400 | 405 | 501),
         Problem::DigestHeader(_) | Problem::Protocol { .. } => true,

@@ -6,13 +6,14 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::peer;
 use mainstay_images_testing::docker_registry::{DockerRegistry, Guests, run};
-use mainstay_integration_tests::peer;
 
 /// Programs of busybox that the scripts of tests use.
 const APPLETS: [&str; 10] = ["sh", "cat", "id", "env", "sleep", "echo", "pwd", "stat", "ls", "mkdir"];
 
 /// A registry with the tools to fill it. It ends with this value.
+#[derive(Debug)]
 pub struct Registry {
     registry: DockerRegistry,
     umoci: PathBuf,
