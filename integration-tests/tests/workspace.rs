@@ -84,6 +84,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "mainstay-actors",
             "mainstay-cli",
             "mainstay-cri-api",
+            "mainstay-cri-streaming",
             "mainstay-nri-api",
             "mainstay-nri-plugin",
             "mainstay-images-testing",
@@ -159,7 +160,7 @@ fn no_source_is_hidden_from_git() {
         return;
     };
     let hidden = String::from_utf8_lossy(&output.stdout);
-    let built = ["target/", "runtime/images/fuzz/target/"];
+    let built = ["target/", "runtime/cri/streaming/fuzz/target/", "runtime/images/fuzz/target/"];
     let hidden: Vec<_> =
         hidden.lines().filter(|path| !built.iter().any(|folder| path.starts_with(folder))).collect();
     assert!(hidden.is_empty(), "ignored by git, so missing in every clone: {hidden:?}");

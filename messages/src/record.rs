@@ -292,9 +292,18 @@ impl ContainerRecord {
 
     /// Its annotations, with the changes of plugins.
     pub fn annotations(&self) -> BTreeMap<String, String> {
+        self.with_changes(&self.spec.annotations)
+    }
+
+    /// The annotations that the OCI runtime gets, as plugins have changed them.
+    pub fn runtime_annotations(&self) -> BTreeMap<String, String> {
+        self.with_changes(self.spec.runtime_annotations.as_ref().unwrap_or(&self.spec.annotations))
+    }
+
+    fn with_changes(&self, annotations: &BTreeMap<String, String>) -> BTreeMap<String, String> {
         match &self.adjustment {
-            Some(adjustment) => adjustment.annotations_of(&self.spec.annotations),
-            None => self.spec.annotations.clone(),
+            Some(adjustment) => adjustment.annotations_of(annotations),
+            None => annotations.clone(),
         }
     }
 

@@ -207,6 +207,9 @@ pub struct ContainerSpec {
     /// For whoever reads them; the runtime does not.
     #[serde(default)]
     pub annotations: BTreeMap<String, String>,
+    /// The annotations that the OCI runtime and hooks get, where these are not simply [`Self::annotations`]: programs obey them. What plugins change is changed in them, too.
+    #[serde(default)]
+    pub runtime_annotations: Option<BTreeMap<String, String>>,
     /// Devices of the host that it gets. A directory stands for all devices in it and below.
     #[serde(default)]
     pub devices: Vec<Device>,
@@ -440,6 +443,7 @@ impl ContainerSpec {
             log_path: None,
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
+            runtime_annotations: None,
             devices: Vec::new(),
             device_rules: Vec::new(),
             cdi_devices: Vec::new(),

@@ -47,7 +47,7 @@ impl Runtime {
                 kind: Kind::Sandbox,
                 id: sandbox.to_string(),
                 phase: snapshot.record.phase.to_string(),
-                operation: "connect to a port".into(),
+                operation: "connecting to a port".into(),
                 needed: SandboxPhase::Ready.to_string(),
             });
         }

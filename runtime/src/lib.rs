@@ -78,7 +78,8 @@ pub use audit::{AUDIT_INTERVAL_DEFAULT_MS, AUDIT_SETTLE_MS, REMEDY_MS};
 #[doc(inline)]
 pub use config::{
     AuditSettings, CgroupDriver, Config, ConfigError, CriSettings, HandlerSettings, ImageSettings,
-    Masquerading, NetworkSettings, OomScorePolicy, ShimLifetime, StoreLimits, UsageSettings,
+    Masquerading, NetworkSettings, OomScorePolicy, ShimLifetime, StoreLimits, StreamTls, StreamingSettings,
+    UsageSettings,
 };
 #[doc(inline)]
 pub use connect::CONNECT_MS;

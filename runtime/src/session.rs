@@ -257,6 +257,13 @@ impl SessionReader {
         Ok(Some(item))
     }
 
+    /// What the process writes from now on is thrown away where it comes up, and the next item is its exit. The input has to be
+    /// dropped as well: as long as somebody may write, the streams are open.
+    pub fn listen_no_more(&mut self) {
+        self.stream = None;
+        self.ended.get_or_insert(Ended::AwaitingExit);
+    }
+
     async fn await_exit(&mut self) -> Result<Option<SessionItem>> {
         self.ended = Some(Ended::AwaitingExit);
         self.exit().await.map(Some)

@@ -6,7 +6,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use mainstay_cgroups::{Cgroup, CgroupError, Controllers, Occupancy};
+use mainstay_cgroups::{Cgroup, CgroupError, Controller, Controllers, Occupancy};
 use mainstay_messages::supervisor::Stats;
 use mainstay_messages::{Error, Result};
 use oci_spec::runtime::LinuxResources;
@@ -78,13 +78,14 @@ pub(crate) fn remove(group: &Cgroup) -> Result<()> {
     }
 }
 
-/// Makes a cgroup with limits; undone when it fails.
+/// Makes the cgroup of a pod with limits; undone when it fails.
 pub(crate) fn create(
     group: &Cgroup,
     layout: &mainstay_cgroups::Layout,
     resources: &LinuxResources,
 ) -> Result<()> {
-    let needs: Controllers = layout.check(resources).map_err(error)?;
+    // What containers need in any case is there from the beginning, so that a pod has no more groups after its first container.
+    let needs: Controllers = layout.check(resources).map_err(error)?.with(Controller::Devices);
     let made = Cgroup::create(layout, group.path(), needs).and_then(|group| group.apply(resources));
     match made {
         Ok(warnings) => {

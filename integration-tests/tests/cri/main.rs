@@ -1,11 +1,17 @@
 //! The Container Runtime Interface on real processes: a daemon, and a client of the same messages as kubelet's.
 
+mod busybox;
+mod containers;
 mod events;
+mod execs;
 mod images;
 mod limits;
 mod made;
 mod node;
+mod pods;
+mod port_forward;
 mod rig;
+mod streams;
 mod systemd;
 mod updates;
 mod usage;

@@ -43,7 +43,8 @@ async fn a_runtime_that_can_work_is_ready_with_its_handlers() {
     for handler in &told.runtime_handlers {
         assert!(handler.features.expect("features").recursive_read_only_mounts);
     }
-    assert!(told.features.expect("features").supplemental_groups_policy);
+    let features = told.features.expect("features");
+    assert!(features.supplemental_groups_policy && features.mount_options);
     assert!(told.info.is_empty(), "not asked for");
     rig.finish().await;
 }

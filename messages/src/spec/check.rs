@@ -88,6 +88,9 @@ impl ContainerSpec {
         }
         check_labels("labels", &self.labels)?;
         check_labels("annotations", &self.annotations)?;
+        if let Some(annotations) = &self.runtime_annotations {
+            check_labels("runtime_annotations", annotations)?;
+        }
         check_labels("notes", &self.notes)?;
         self.identity.iter().try_for_each(|identity| identity.check())?;
         check_length(self)

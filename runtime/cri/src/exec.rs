@@ -14,8 +14,8 @@ use crate::limits::MESSAGE_BYTES_MAX;
 use crate::node::Node;
 use crate::{filter, times};
 
-/// The most output that is kept, both streams together, in bytes: what fits into one answer. The rest is read and thrown away, and the
-/// command is not held up by it.
+/// The most output that is kept, both streams together, in bytes: what fits into one answer. The rest is thrown away by the shim, and
+/// the command is not held up by it.
 pub(crate) const OUTPUT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 1_024;
 
 /// `ExecSync`
@@ -79,7 +79,8 @@ async fn kill(runtime: &Runtime, container: &ContainerId, exec: Option<&ExecId>)
 
 /// Reads until the command has ended.
 async fn run(session: Session) -> Result<ExecSyncResponse, Error> {
-    let (mut reader, _writer) = session.split();
+    let (mut reader, writer) = session.split();
+    let mut writer = Some(writer);
     let mut response = ExecSyncResponse::default();
     loop {
         match reader.next().await? {
@@ -90,9 +91,15 @@ async fn run(session: Session) -> Result<ExecSyncResponse, Error> {
                     OutputStream::Stderr => &mut response.stderr,
                 };
                 kept.extend_from_slice(&bytes[..room.min(bytes.len())]);
+                if bytes.len() > room {
+                    // The rest of it would come here for nothing.
+                    writer = None;
+                    reader.listen_no_more();
+                }
             }
             Some(SessionItem::CutOff { .. }) => {}
             Some(SessionItem::Exited(exit)) => {
+                drop(writer);
                 response.exit_code = i32::try_from(exit.code()).unwrap_or(i32::MAX);
                 return Ok(response);
             }

@@ -20,6 +20,16 @@ pub(crate) enum Failure {
     /// The runtime says why.
     #[error(transparent)]
     Runtime(#[from] Error),
+    /// The pod or container is there, and was asked for in other words or cannot be used any more.
+    #[error(
+        "{what} is there already as {holder}, with another configuration or at its end; remove that one first or ask for another attempt"
+    )]
+    Another {
+        /// What it is to whoever asks.
+        what: String,
+        /// The id of the one that is there.
+        holder: String,
+    },
     /// There is no such call here.
     #[error("{call} is not implemented: {reason}")]
     Unimplemented {
@@ -36,6 +46,14 @@ impl Failure {
         Self::Unimplemented { call, reason }
     }
 
+    /// The failure to make something, of which the runtime speaks by a name that nobody else knows.
+    pub(crate) fn to_make(what: impl FnOnce() -> String, error: Error) -> Self {
+        match error {
+            Error::NameTaken { holder, .. } => Self::Another { what: what(), holder },
+            error => Self::Runtime(error),
+        }
+    }
+
     /// A field that is not acceptable.
     pub(crate) fn invalid(
         field: impl Into<String>,
@@ -48,6 +66,7 @@ impl Failure {
     fn code(&self) -> Code {
         let error = match self {
             Self::Unimplemented { .. } => return Code::Unimplemented,
+            Self::Another { .. } => return Code::AlreadyExists,
             Self::Runtime(error) => error,
         };
         match error {

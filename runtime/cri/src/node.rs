@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use crate::events::Book;
 use crate::failure::{Failure, Result};
+use crate::streams::Streams;
 
 /// What the runtime is called.
 pub const RUNTIME_NAME: &str = "mainstay";
@@ -35,6 +36,8 @@ pub(crate) struct Node {
     pub(crate) runtime: Runtime,
     /// Who reads events.
     pub(crate) events: Book,
+    /// Exec, attach and port-forward.
+    pub(crate) streams: Streams,
     /// Since when it is served.
     since: Timestamp,
     /// The addresses that the cluster has for pods of this node, as it said.
@@ -47,6 +50,7 @@ impl Node {
         Self {
             runtime,
             events: Book::default(),
+            streams: Streams::default(),
             since: Timestamp::from_system(SystemTime::now()),
             pod_cidr: Mutex::default(),
         }
@@ -91,7 +95,7 @@ pub(crate) async fn status(node: Arc<Node>, request: StatusRequest) -> Result<St
         features: Some(RuntimeFeatures {
             supplemental_groups_policy: true,
             user_namespaces_host_network: false,
-            mount_options: false,
+            mount_options: true,
         }),
     })
 }

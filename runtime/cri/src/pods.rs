@@ -37,7 +37,12 @@ pub(crate) async fn run(node: Arc<Node>, request: RunPodSandboxRequest) -> Resul
         return Err(Failure::invalid("runtime_handler", format!("{runtime_handler:?}"), expected));
     }
     let spec = spec::spec(&config, &runtime_handler)?;
-    let pod = node.runtime.run_sandbox(spec).await?;
+    let what = || match &config.metadata {
+        Some(pod) => format!("pod {}/{}, uid {}, attempt {},", pod.namespace, pod.name, pod.uid, pod.attempt),
+        None => "the pod".to_owned(),
+    };
+    let run = node.runtime.run_sandbox(spec).await;
+    let pod = run.map_err(|error| Failure::to_make(what, error))?;
     Ok(RunPodSandboxResponse { pod_sandbox_id: pod.to_string() })
 }
 

@@ -73,7 +73,12 @@ impl Server {
         shutdown: impl Future<Output = ()> + Send,
     ) -> io::Result<()> {
         let listener = UnixListener::from_std(self.socket.listener()?)?;
-        let calls = Calls(Arc::new(Node::new(runtime)));
+        let node = Arc::new(Node::new(runtime));
+        // It is tried again when a stream is asked for; all else is served without.
+        if let Err(error) = node.streams.server(&node).await {
+            tracing::error!(%error, "streams cannot be served");
+        }
+        let calls = Calls(node);
         let runtime_service = RuntimeServiceServer::new(calls.clone())
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);

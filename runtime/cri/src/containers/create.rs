@@ -2,13 +2,13 @@
 //!
 //! Owns: the order of things, and what is kept beside the spec. What a container is made of is in [`super::spec`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use mainstay::{
-    ContainerId, ContainerIdentity, ContainerPhase, ContainerSnapshot, ContainerSpec, Error, IfRunning,
-    Image, ImageName, Name, SandboxId, SandboxSnapshot,
+    ContainerId, ContainerIdentity, ContainerPhase, ContainerSnapshot, ContainerSpec, HandlerSettings,
+    IfRunning, Image, ImageName, Name, SandboxId, SandboxRecord, SandboxSnapshot,
 };
 use mainstay_cri_api::{ContainerConfig, CreateContainerRequest, CreateContainerResponse, ImageSpec};
 
@@ -32,6 +32,11 @@ pub(crate) async fn create(
     let spec = ContainerSpec {
         labels: config.labels.clone().into_iter().collect(),
         annotations: config.annotations.clone().into_iter().collect(),
+        runtime_annotations: Some(passed(
+            &handler(&node, &pod.record),
+            &pod.record.spec.annotations,
+            &config.annotations,
+        )),
         log_path: log_path(&config, &pod),
         notes: kept(config.image.as_ref(), &image),
         identity: Some(identity.clone()),
@@ -42,9 +47,27 @@ pub(crate) async fn create(
         Ok(container) => Ok(CreateContainerResponse { container_id: container.to_string() }),
         Err(error) => {
             remove_failed(&node, &pod.record.id, &name).await;
-            Err(told(error, &identity).into())
+            let what = || format!("container {}, attempt {},", identity.name, identity.attempt);
+            Err(Failure::to_make(what, error))
         }
     }
+}
+
+/// The settings of a pod's handler. One that the configuration has no more lets nothing through.
+fn handler(node: &Node, pod: &SandboxRecord) -> HandlerSettings {
+    let name = pod.spec.notes.get(notes::HANDLER).map(String::as_str).unwrap_or_default();
+    node.settings().handler(name).unwrap_or_default()
+}
+
+/// The annotations that go on to the OCI runtime: those that the handler lists, of the pod and of the container.
+fn passed(
+    handler: &HandlerSettings,
+    of_pod: &BTreeMap<String, String>,
+    own: &HashMap<String, String>,
+) -> BTreeMap<String, String> {
+    let of_pod = of_pod.iter().filter(|(key, _)| handler.passes_of_pod(key));
+    let own = own.iter().filter(|(key, _)| handler.passes_of_container(key));
+    of_pod.chain(own).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 fn identity(config: &ContainerConfig) -> Result<ContainerIdentity> {
@@ -114,15 +137,19 @@ async fn remove_failed(node: &Node, pod: &SandboxId, name: &Name) {
     }
 }
 
-/// What is in the way of another configuration, in words of the interface.
-fn told(error: Error, identity: &ContainerIdentity) -> Error {
-    let ContainerIdentity { name, attempt } = identity;
-    match error {
-        Error::NameTaken { kind, holder, .. } => Error::NameTaken {
-            kind,
-            name: format!("{name}, attempt {attempt}, with another configuration"),
-            holder,
-        },
-        error => error,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn annotations_go_on_that_the_handler_lists() {
+        let handler = HandlerSettings {
+            pod_annotations: vec!["a.io/*".into()],
+            container_annotations: vec!["b.io/one".into()],
+        };
+        let all = [("a.io/x", "1"), ("b.io/one", "2"), ("c", "3")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+        let passed = passed(&handler, &all.clone().into(), &all.into());
+        let expected = [("a.io/x", "1"), ("b.io/one", "2")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+        assert_eq!(passed, expected.into());
     }
 }

@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use mainstay::{
-    IdMapping, IdMappings, IpcMode, NameLookup, Network, PidMode, PodIdentity, PortMapping, Protocol,
-    SandboxSpec, UserNamespace,
+    IdMapping, IdMappings, IpcMode, NameLookup, Network, PidMode, PodIdentity, PodPlan, PortMapping,
+    Protocol, SandboxSpec, UserNamespace,
 };
 use mainstay_cri_api as api;
 use mainstay_cri_api::{LinuxPodSandboxConfig, NamespaceMode, NamespaceOption, PodSandboxConfig};
 
 use crate::failure::{Failure, Result};
-use crate::{names, notes};
+use crate::{names, notes, resources};
 
 /// The spec of a pod.
 pub(crate) fn spec(config: &PodSandboxConfig, handler: &str) -> Result<SandboxSpec> {
@@ -40,9 +40,18 @@ pub(crate) fn spec(config: &PodSandboxConfig, handler: &str) -> Result<SandboxSp
     if !linux.cgroup_parent.is_empty() {
         spec.cgroup_parent = Some(linux.cgroup_parent.parse()?);
     }
+    spec.plan = plan(linux);
     spec.notes = kept(config, handler, security.privileged);
     spec.identity = Some(identity);
     Ok(spec)
+}
+
+/// What kubelet expects the pod to take. It limits the pod by the cgroup above the pod's.
+fn plan(linux: &LinuxPodSandboxConfig) -> PodPlan {
+    let limits = |asked: &Option<api::LinuxContainerResources>| {
+        asked.as_ref().map(resources::limits).unwrap_or_default()
+    };
+    PodPlan { overhead: limits(&linux.overhead), containers: limits(&linux.resources) }
 }
 
 fn identity(config: &PodSandboxConfig) -> Result<PodIdentity> {

@@ -8,8 +8,12 @@ pub mod websocket;
 
 use std::net::SocketAddr;
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
+
+use crate::resize::SizeReader;
+use crate::websocket::channel::{ChannelMessage, Encoding, HalfClose, decode};
 
 /// An answer that is no upgrade.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,4 +71,17 @@ pub async fn request_over<Io: AsyncRead + AsyncWrite + Unpin>(
     let mut body = vec![0; length.unwrap_or(0)];
     stream.read_exact(&mut body).await.expect("the body comes");
     Err(Answer { status, head, body: String::from_utf8_lossy(&body).into_owned() })
+}
+
+/// Reads a message as the server does, in each encoding, and its bytes as sizes of a terminal: for fuzzing.
+pub fn read_strangers_message(message: &[u8]) {
+    let message = Bytes::copy_from_slice(message);
+    let mut sizes = SizeReader::default();
+    for encoding in [Encoding::Binary, Encoding::Base64] {
+        for half_close in [HalfClose::Yes, HalfClose::No] {
+            if let Ok(ChannelMessage::Data { bytes, .. }) = decode(&message, encoding, half_close) {
+                let _ = sizes.read(&bytes);
+            }
+        }
+    }
 }

@@ -61,6 +61,20 @@ fn annotations_of_the_runtime_are_its_own() {
     assert_eq!(value["annotations"], json!({ "a": "1", "b": "2" }));
 }
 
+/// Every annotation of a pod went on to the runtime, where programs obey some of them: whoever could write a pod could say them.
+#[test]
+fn annotations_for_the_runtime_are_those_that_the_caller_lets_through() {
+    let value = adjusted(
+        |spec| {
+            spec.annotations = [("a", "1"), ("c", "3")].map(|(k, v)| (k.into(), v.into())).into();
+            spec.runtime_annotations = Some([("a".to_owned(), "1".to_owned())].into());
+        },
+        |all| all.annotations = [("b".to_owned(), Some("2".to_owned()))].into(),
+    )
+    .expect("good");
+    assert_eq!(value["annotations"], json!({ "a": "1", "b": "2" }));
+}
+
 #[test]
 fn mounts_are_made_from_the_top() {
     let value = adjusted(usual, |all| {

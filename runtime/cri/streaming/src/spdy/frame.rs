@@ -411,4 +411,6 @@ fn fin_flag(fin: Fin) -> u8 {
 }
 
 #[cfg(test)]
+mod recorded;
+#[cfg(test)]
 mod tests;

@@ -48,7 +48,7 @@ fn frames() -> impl Strategy<Value = Frame> {
 }
 
 /// What a decoder makes of bytes that come in pieces, with the pieces of each frame with data joined.
-fn read(bytes: &[u8], piece: usize) -> Result<Vec<Frame>, FrameError> {
+pub(super) fn read(bytes: &[u8], piece: usize) -> Result<Vec<Frame>, FrameError> {
     let (mut decoder, mut input, mut found) = (Decoder::default(), BytesMut::new(), Vec::new());
     let mut unfinished = None;
     for piece in bytes.chunks(piece.max(1)) {
