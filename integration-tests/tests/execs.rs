@@ -45,6 +45,38 @@ async fn a_grandchild_that_holds_the_pipe_delays_nothing() {
     world.finish(runtime).await;
 }
 
+/// Found with the conformance suite of CRI: one `exec` in ten without input had no output. Its client ended the input that it had not
+/// asked for, the shim took that for nonsense and let go of the client, and whatever the command wrote later was lost.
+#[tokio::test]
+async fn ending_an_input_that_there_is_not_costs_no_output() {
+    let world = world!();
+    let runtime = world.start().await;
+    let pod = runtime.pod("p").await;
+    let container = runtime.started(&pod, "c", "exec sleep 1000").await;
+    for stdin in [Stdin::Null, Stdin::Once] {
+        let script = "while [ ! -e go ]; do sleep 0.01; done; rm go; echo hello";
+        let spec = ExecSpec { stdin, ..ExecSpec::new(["sh", "-c", script]) };
+        let session = runtime.exec(&container, spec).await.expect("it runs");
+        let (mut reader, mut writer) = session.split();
+        for _ in 0..2 {
+            writer.close_stdin().await.expect("nothing is in the way");
+            writer.write(b"to nobody").await.expect("it goes nowhere");
+        }
+        runtime.sh(&container, "touch go").await;
+        let mut heard = Vec::new();
+        while let Some(item) = reader.next().await.expect("it is told") {
+            match item {
+                SessionItem::Output { bytes, .. } => heard.extend(bytes),
+                SessionItem::Exited(exit) => assert_eq!(exit.code(), 0),
+                SessionItem::CutOff { bytes } => panic!("{bytes} bytes were cut off"),
+            }
+        }
+        assert_eq!(heard, b"hello\n", "{stdin:?}");
+    }
+    runtime.remove_sandbox(&pod).await.expect("removed");
+    world.finish(runtime).await;
+}
+
 /// CVE-2022-31030, CVE-2022-1708: endless output of an exec ate the node's memory.
 #[tokio::test]
 async fn endless_output_is_cut_and_the_command_is_not_blocked() {

@@ -62,6 +62,8 @@ pub struct SessionWriter {
     runtime: Runtime,
     process: Process,
     stream: Option<StreamWriter>,
+    /// Whether input is taken still: it was asked for, and has not been ended.
+    takes_input: bool,
 }
 
 /// What a session yields. After [`SessionItem::CutOff`] and [`SessionItem::Exited`] there is no more.
@@ -175,7 +177,12 @@ impl Session {
         let closed = runtime.closed();
         Ok(Self {
             reader: SessionReader { process: process.clone(), exit, stream: reader, ended, closed },
-            writer: SessionWriter { runtime, process, stream: writer },
+            writer: SessionWriter {
+                runtime,
+                process,
+                stream: writer,
+                takes_input: options.stdin == Attached::Yes,
+            },
         })
     }
 
@@ -282,22 +289,24 @@ impl SessionReader {
 }
 
 impl SessionWriter {
-    /// Writes to standard input; waits while the process does not read. Input for a process that has ended or
-    /// closed its input goes nowhere, as with a pipe whose reader is gone.
+    /// Writes to standard input; waits while the process does not read. Input for a process that has ended, has closed its input or
+    /// has none goes nowhere, as with a pipe whose reader is gone.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when the runtime is closed while it waits.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        let Some(stream) = &mut self.stream else { return Ok(()) };
+        let Some(stream) = self.stream.as_mut().filter(|_| self.takes_input) else { return Ok(()) };
         if let Err(error) = self.runtime.closed().or(stream.write(bytes)).await? {
             tracing::debug!(container = %self.process.container, error = chain(&error), "input was not taken");
         }
         Ok(())
     }
 
-    /// Ends standard input.
+    /// Ends standard input. Nothing happens where there is none, or none any more: the shim would take it for a client that does
+    /// not know what it asked for, and send no more of the output.
     pub async fn close_stdin(&mut self) -> Result<()> {
-        let Some(stream) = &mut self.stream else { return Ok(()) };
+        let Some(stream) = self.stream.as_mut().filter(|_| self.takes_input) else { return Ok(()) };
+        self.takes_input = false;
         if let Err(error) = stream.close_stdin().await {
             tracing::debug!(container = %self.process.container, error = chain(&error), "input was closed already");
         }
