@@ -5,8 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use mainstay::{
-    Access, ContainerSpec, CpuTime, Mount, MountSource, NewPrivileges, Privilege, Rlimit, Rootfs, Runtime,
-    SandboxId,
+    Access, ContainerSpec, CpuTime, Mount, NewPrivileges, Privilege, Rlimit, Rootfs, Runtime, SandboxId,
 };
 use mainstay_integration_tests::{Shorthand, World, peer, script_spec, world};
 use rstest::rstest;

@@ -62,6 +62,7 @@ mod peers;
 mod places;
 mod pod_limits;
 pub mod rebuilt;
+mod relabel;
 mod saga;
 pub mod sealed;
 pub mod settings;

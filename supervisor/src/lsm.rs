@@ -95,10 +95,10 @@ impl SelinuxFacts {
     }
 
     /// The label of a container's processes.
-    pub(crate) fn label(self, security: &Security) -> Option<String> {
+    pub(crate) fn label(self, security: &Security) -> Option<SelinuxLabel> {
         let label = security.selinux.as_ref()?;
         let applies = self == Self::Enabled && security.privilege == Privilege::Confined;
-        applies.then(|| complete(label).to_string())
+        applies.then(|| complete(label))
     }
 }
 
@@ -151,7 +151,7 @@ mod tests {
     fn a_label_is_completed_and_left_out_where_it_says_nothing() {
         let label = SelinuxLabel { level: "s0:c1,c2".to_owned(), ..SelinuxLabel::default() };
         let mut security = Security { selinux: Some(label), ..Security::default() };
-        let found = SelinuxFacts::Enabled.label(&security);
+        let found = SelinuxFacts::Enabled.label(&security).map(|label| label.to_string());
         assert_eq!(found.as_deref(), Some("system_u:system_r:container_t:s0:c1,c2"));
         assert_eq!(SelinuxFacts::Absent.label(&security), None);
         security.privilege = Privilege::Privileged;

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use mainstay_launch::{GROUPS_ANNOTATION, GROUPS_STRICT};
 use mainstay_messages::record::{ContainerRecord, SandboxRecord};
 use mainstay_messages::spec::{
-    Access, ContainerPid, IdMappings, Privilege, Seccomp, Security, SupplementaryGroups,
+    Access, ContainerPid, IdMappings, Privilege, Relabel, Seccomp, Security, SupplementaryGroups,
 };
 use mainstay_messages::{Error, Result};
 use mainstay_task_api::USER_ANNOTATION;
@@ -27,6 +27,7 @@ use oci_spec::runtime::{Capabilities, Linux, LinuxSeccomp, Root, Spec};
 
 use crate::host::HostFacts;
 use crate::paths::Layer;
+use crate::relabel;
 use crate::settings::OomScorePolicy;
 
 pub use mounts::DEFAULT_SHM;
@@ -117,8 +118,12 @@ pub fn container_spec(
     let mut root = Root::default();
     root.set_path(ROOTFS_DIRECTORY.into()).set_readonly(Some(spec.security.root == Access::ReadOnly));
 
+    let label = around.host.selinux.label(&spec.security);
+    let files = label.and_then(|label| relabel::label_of(&label, Relabel::Private));
+
     let mut linux = Linux::default();
     linux
+        .set_mount_label(files.map(|label| label.to_string()))
         .set_namespaces(Some(namespaces::of(sandbox.spec.pid, &spec.pid, around.pod, around.other_pid)))
         .set_uid_mappings(ids.map(|ids| namespaces::mappings(&ids.uids)))
         .set_gid_mappings(ids.map(|ids| namespaces::mappings(&ids.gids)))

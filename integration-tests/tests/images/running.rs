@@ -2,8 +2,8 @@
 
 use mainstay::Runtime;
 use mainstay::{
-    Access, Config, ContainerSpec, Error, Kind, Mount, MountSource, Owners, Propagation, Rootfs, SandboxSpec,
-    Shutdown, StopOptions, UserNamespace, UserNamespaces,
+    Access, Config, ContainerSpec, Error, Kind, Mount, Rootfs, SandboxSpec, Shutdown, StopOptions,
+    UserNamespace, UserNamespaces,
 };
 use mainstay_integration_tests::{Shorthand, wait, world};
 
@@ -146,4 +146,68 @@ async fn a_lease_that_no_record_followed_keeps_nothing() {
     runtime.collect_images().await.expect("collected");
     assert_eq!(layers(&runtime), Vec::<PathBuf>::new());
     world.finish(runtime).await;
+}
+
+/// An image is a volume (KEP-4639): the whole of it or a part, to be read; what its links lead to is the image's own. It stays as long
+/// as the container.
+#[tokio::test]
+async fn an_image_can_be_mounted_into_a_container() {
+    let world = world!();
+    let Some(registry) = Registry::start() else { return };
+    let fill = |root: &std::path::Path| {
+        fs::create_dir_all(root.join("data/deep")).expect("made");
+        fs::write(root.join("data/deep/file"), "of the volume").expect("written");
+        std::os::unix::fs::symlink("/data/deep", root.join("link")).expect("made");
+        std::os::unix::fs::symlink("../../../../etc", root.join("out")).expect("made");
+        fs::create_dir(root.join("etc")).expect("made");
+        fs::write(root.join("etc/of-the-image"), "").expect("written");
+    };
+    let volume = registry.make_with("volume", &[], Some(&fill));
+    let name = registry.make("base", &[], &["--config.env=PATH=/bin"]);
+    let ids =
+        UserNamespaces { first_host_id: 1_800_000_000, host_ids: 65_536 * 4, ..UserNamespaces::default() };
+    let runtime = Runtime::start(Config { user_namespaces: ids, ..config(&world) }).await.expect("it starts");
+    pull(&runtime, &name).await;
+    pull(&runtime, &volume).await;
+    let image = |part: Option<&str>, target: &str| {
+        Mount::image(named(&volume), part.map(std::path::PathBuf::from), target)
+    };
+    let usual = runtime.pod("p").await;
+    let mapped =
+        SandboxSpec { user_namespace: UserNamespace::Auto, ..SandboxSpec::new("u".parse().expect("a name")) };
+    let mapped = runtime.run_sandbox(mapped).await.expect("it runs");
+    for pod in [&usual, &mapped] {
+        let spec = ContainerSpec {
+            mounts: vec![
+                image(None, "/whole"),
+                image(Some("data"), "/part"),
+                image(Some("link/file"), "/file"),
+                image(Some("/out"), "/out"),
+            ],
+            ..spec("c", &name, &["sleep", "1000"])
+        };
+        let container = runtime.create_container(pod, spec).await.expect("created");
+        runtime.start_container(&container).await.expect("started");
+        let script = "cat /whole/data/deep/file; echo; cat /part/deep/file; echo; cat /file; echo; ls /out/of-the-image; \
+                      stat -c %u /part; touch /whole/x 2>&1; touch /part/x 2>&1";
+        let said = runtime.sh(&container, script).await.stdout;
+        let said = String::from_utf8(said).expect("text");
+        let lines: Vec<_> = said.lines().collect();
+        assert_eq!(lines[..5], ["of the volume", "of the volume", "of the volume", "/out/of-the-image", "0"]);
+        assert_eq!(said.matches("Read-only file system").count(), 2, "{said}");
+        let absent =
+            ContainerSpec { mounts: vec![image(Some("no/such"), "/m")], ..spec_named("absent", &name) };
+        let error = runtime.create_container(pod, absent).await.expect_err("nothing is there").to_string();
+        assert!(error.contains("no/such"), "{error}");
+    }
+    let removed = runtime.remove_image(&named(&volume)).await.expect("removed");
+    assert_eq!(removed.names, [volume]);
+    runtime.collect_images().await.expect("collected");
+    let container = runtime.containers_of(&usual).first().expect("listed").record.id.clone();
+    assert_eq!(runtime.sh(&container, "cat /part/deep/file").await.stdout, b"of the volume");
+    world.finish(runtime).await;
+}
+
+fn spec_named(name: &str, image: &str) -> ContainerSpec {
+    spec(name, image, &["sleep", "1000"])
 }

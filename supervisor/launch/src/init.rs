@@ -23,7 +23,7 @@ use crate::limits::{OomScorePolicy, raise_hard_limits, set_oom_score};
 use crate::mounts::cgroup::CgroupView;
 use crate::mounts::sources::{HostMounts, MountOwners, SourceTrees, mount_owners};
 use crate::mounts::target::ContainerRoot;
-use crate::mounts::{MountContext, mount_all, protect};
+use crate::mounts::{MountContext, mount_all, mount_label, protect};
 use crate::namespaces::{NamespacePlan, PidNamespaceVisit};
 use crate::process::{CallerEnd, ChildIo, Hold, Prepared, personality};
 use crate::procfs::HostProc;
@@ -240,10 +240,12 @@ impl Child<'_> {
         let (spec, bundle) = (self.request.spec, self.request.bundle);
         let propagation = spec.linux().as_ref().and_then(|linux| linux.rootfs_propagation().as_deref());
         let mounts = spec.mounts().as_deref().unwrap_or_default();
+        let label = mount_label(spec);
         let made;
         let (root, images) = match stage {
             None => {
-                let root = rootfs::mount_root(self.request.root, sources, bundle, mounts, propagation)?;
+                let root =
+                    rootfs::mount_root(self.request.root, sources, bundle, mounts, label, propagation)?;
                 made = root.1;
                 (root.0, &made)
             }
@@ -253,7 +255,7 @@ impl Child<'_> {
             }
         };
         let cgroup = self.cgroups;
-        let context = MountContext { root: &root, bundle, cgroup, sources, images, stage };
+        let context = MountContext { root: &root, bundle, cgroup, sources, images, label, stage };
         mount_all(&context, mounts)?;
         devices::make_devices(&root, spec, stage)?;
         Ok(root)

@@ -8,12 +8,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use oci_spec::runtime::Mount;
+use oci_spec::runtime::{Mount, Spec};
 use rustix::fs::{CWD, FileType, fstat};
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, mount, move_mount, open_tree};
 
 use crate::error::{Context, Result, Step, invalid, unsupported};
 use crate::procfs::is_procfs;
+use crate::rootfs::labelled;
 use crate::stage::Stage;
 use crate::syscall::{Depth, mount_setattr};
 
@@ -37,8 +38,15 @@ pub(crate) struct MountContext<'a> {
     pub(crate) cgroup: &'a CgroupView,
     pub(crate) sources: &'a SourceTrees,
     pub(crate) images: &'a Images,
+    /// The SELinux label of file systems that are made for the container.
+    pub(crate) label: Option<&'a str>,
     /// What was prepared for a container in a user name space.
     pub(crate) stage: Option<&'a Stage>,
+}
+
+/// `linux.mountLabel` of a spec.
+pub(crate) fn mount_label(spec: &Spec) -> Option<&str> {
+    spec.linux().as_ref()?.mount_label().as_deref().filter(|label| !label.is_empty())
 }
 
 /// Mounts everything in the order of the spec.
@@ -145,7 +153,12 @@ fn file_system(
         result => result.context(Step::Mounts, || format!("{field}: its mount point"))?,
     };
     let source = mount_spec.source().clone().unwrap_or_else(|| PathBuf::from(kind));
-    let data = CString::new(options.data.as_str()).map_err(|_| invalid(field, "an option has a NUL byte"))?;
+    let mut data = options.data.clone();
+    if let Some(label) = context.label.filter(|_| matches!(kind, "tmpfs" | "devpts")) {
+        data.push_str(&labelled(label));
+    }
+    let data =
+        CString::new(data.trim_start_matches(',')).map_err(|_| invalid(field, "an option has a NUL byte"))?;
     let mounted = match context.stage.and_then(|stage| stage.proc(index)) {
         Some(prepared) => attach(prepared, &target),
         None => mount(source, handle_path(&target), kind, options.mount_flags(), data.as_c_str())

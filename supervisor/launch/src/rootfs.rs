@@ -49,13 +49,14 @@ pub(crate) fn mount_root(
     sources: &SourceTrees,
     bundle: &Path,
     mounts: &[Mount],
+    label: Option<&str>,
     propagation: Option<&str>,
 ) -> Result<(ContainerRoot, Images)> {
     cut_off(propagation)?;
     let place = make_place(bundle)?;
-    let images = image::make(mounts, sources, &place)?;
+    let images = image::make(mounts, sources, &place, label)?;
     let fd = match root {
-        RootMount::Overlay { lower, upper, work } => overlay(lower, upper, work, sources, &place)?,
+        RootMount::Overlay { lower, upper, work } => overlay(lower, upper, work, sources, &place, label)?,
         RootMount::Bind(source) => bind(&bundle.join(source), sources, &place)?,
     };
     Ok((ContainerRoot::new(fd), images))
@@ -76,10 +77,11 @@ pub(crate) fn detached_root(
     sources: &SourceTrees,
     bundle: &Path,
     place: &Path,
+    label: Option<&str>,
 ) -> Result<OwnedFd> {
     match root {
         RootMount::Overlay { lower, upper, work } => {
-            let mounted = overlay(lower, upper, work, sources, place)?;
+            let mounted = overlay(lower, upper, work, sources, place, label)?;
             clone_handle(mounted.as_fd(), Bind::Single).context(Step::RootMount, || "copying it".to_owned())
         }
         RootMount::Bind(source) => host_tree(&bundle.join(source), sources),
@@ -130,6 +132,7 @@ fn overlay(
     work: &Path,
     sources: &SourceTrees,
     place: &Path,
+    label: Option<&str>,
 ) -> Result<OwnedFd> {
     // Layers are given as handles: short whatever their paths are, free of the separators ':' and ',', and the mount
     // table that the container can read tells nothing about the host.
@@ -150,9 +153,10 @@ fn overlay(
         open_writable(upper, work, sources, place).context(Step::RootMount, writable)?;
     let lower_paths = layers.iter().map(handle_path).collect::<Vec<_>>().join(":");
     let data = format!(
-        "lowerdir={lower_paths},upperdir={},workdir={}",
+        "lowerdir={lower_paths},upperdir={},workdir={}{}",
         handle_path(&upper_fd),
-        handle_path(&work_fd)
+        handle_path(&work_fd),
+        label.map(labelled).unwrap_or_default()
     );
     if data.len() > MOUNT_DATA_MAX_BYTES {
         return Err(invalid(
@@ -160,13 +164,18 @@ fn overlay(
             format!("{} layers are more than one overlay mount can name", layers.len()),
         ));
     }
-    // The text was formatted above from digits and fixed words.
-    let data = CString::new(data).expect("no NUL in formatted handles");
+    let data = CString::new(data).map_err(|_| invalid("linux.mountLabel", "it has a NUL byte"))?;
     mount("overlay", place, "overlay", MountFlags::empty(), data.as_c_str())
         .context(Step::RootMount, || {
             format!("overlay of {} layers, upper {upper:?}, work {work:?}", layers.len())
         })?;
     open_host_directory(place).context(Step::RootMount, || format!("{place:?}"))
+}
+
+/// The mount option that gives all files of a file system one SELinux label.
+pub(crate) fn labelled(label: &str) -> String {
+    // A level has commas in it.
+    format!(",context=\"{label}\"")
 }
 
 /// The writable layer and overlayfs's own directory.

@@ -29,6 +29,7 @@ use rustix::thread::UnshareFlags;
 use crate::devices::{self, Device};
 use crate::error::{Context, Result, Step, invalid};
 use crate::mounts::image::{self, Images};
+use crate::mounts::mount_label;
 use crate::mounts::options::{Bind, MountOptions, attr};
 use crate::mounts::sources::SourceTrees;
 use crate::mounts::target::{open_entry, open_host_directory};
@@ -69,8 +70,8 @@ impl Stage {
         chdir(&place).context(Step::RootMount, || format!("entering {place:?}"))?;
         let nodes = make_nodes(&devices::wanted(spec)?, &place, ids)?;
         let mounts = spec.mounts().as_deref().unwrap_or_default();
-        let images = image::make(mounts, sources, &place)?;
-        let root = rootfs::detached_root(root, sources, bundle, &place)?;
+        let images = image::make(mounts, sources, &place, mount_label(spec))?;
+        let root = rootfs::detached_root(root, sources, bundle, &place, mount_label(spec))?;
         // A device node of an image would be its root's own.
         mount_setattr(root.as_fd(), Depth::Recursive, attr::NODEV, 0, 0)
             .context(Step::RootMount, || "refusing device nodes".to_owned())?;

@@ -34,7 +34,8 @@ pub(super) fn container_process(
     let mut process = process(&spec.process, &spec.security, capabilities)?;
     limit(&mut process, spec, around.host, around.oom_score)?;
     let profile = around.host.apparmor.profile(&spec.security)?;
-    process.set_apparmor_profile(profile).set_selinux_label(around.host.selinux.label(&spec.security));
+    let label = around.host.selinux.label(&spec.security).map(|label| label.to_string());
+    process.set_apparmor_profile(profile).set_selinux_label(label);
     Ok(process)
 }
 

@@ -27,6 +27,7 @@ use crate::identity::{PidNamespace, identity_of, user_of};
 use crate::lsm::{AppArmorFacts, SelinuxFacts};
 use crate::machine::Machine;
 use crate::oci::{self, PodNamespaces, Surroundings};
+use crate::relabel;
 use crate::saga::{Progress, Saga, Step};
 use crate::shim::Shim;
 use crate::state::Begun;
@@ -239,6 +240,9 @@ async fn make_bundle(creation: &Creation) -> Result<()> {
         let limits = spec.linux().as_ref().and_then(|linux| linux.resources().as_ref());
         check_limits(machine, limits)?;
         files::check_sources(&record)?;
+        if let Some(label) = host.selinux.label(&record.spec.security) {
+            relabel::relabel(&record.spec.mounts, &label)?;
+        }
         let names = oci::name_files(&record, &pod, &host);
         files::make_bundle(&machine.directories, &record, &spec, &names)
     };

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use mainstay_messages::admin::Reference;
 use mainstay_messages::image::PullPolicy;
 use mainstay_messages::spec::{
-    CgroupParent, Device, DeviceRule, HostEntry, HugepageLimit, IdMapping, Mac, Mount, Network,
+    AppArmor, CgroupParent, Device, DeviceRule, HostEntry, HugepageLimit, IdMapping, Mac, Mount, Network,
     NewPrivileges, PortMapping, Rlimit, Seccomp, UserNamespace,
 };
 use mainstay_messages::{Name, Signal};
@@ -402,6 +402,9 @@ pub struct ResourceArguments {
         help_heading = "Limits"
     )]
     pub hugepages: Vec<HugepageLimit>,
+    /// A file of cgroup v2 and what is written to it, as in memory.high=67108864
+    #[arg(long = "cgroup-conf", value_name = "FILE=VALUE", value_parser = parse::unified, help_heading = "Limits")]
+    pub unified: Vec<(String, String)>,
     /// The weight when a disk is busy, 10 to 1000
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pub blkio_weight: Option<u16>,
@@ -452,7 +455,18 @@ pub struct FileArguments {
         help_heading = "Files"
     )]
     pub tmpfs: Vec<Mount>,
-    /// A device of the host
+    /// An image to mount, or the file or directory of it at PATH; it can only be read
+    #[arg(
+        long = "mount-image",
+        value_name = "TARGET=IMAGE[,PATH]",
+        value_parser = parse::image_mount,
+        help_heading = "Files"
+    )]
+    pub images: Vec<Mount>,
+    /// A device by its name in the Container Device Interface, as in vendor.example/gpu=0
+    #[arg(long = "cdi-device", value_name = "NAME", help_heading = "Files")]
+    pub cdi_devices: Vec<String>,
+    /// A device of the host, or a directory of them
     #[arg(
         long = "device",
         value_name = "SOURCE[:TARGET[:rwm]]",
@@ -482,7 +496,16 @@ pub struct SecurityArguments {
     /// A capability to take away, or ALL
     #[arg(long = "cap-drop", value_name = "CAP", value_parser = parse::capability, help_heading = "Security")]
     pub capabilities_drop: Vec<String>,
-    /// seccomp=default, seccomp=unconfined, seccomp=FILE (a profile as Docker's or OCI's), no-new-privileges
+    /// A capability that programs of other users than root have, too, or ALL
+    #[arg(
+        long = "cap-ambient",
+        value_name = "CAP",
+        value_parser = parse::capability,
+        help_heading = "Security"
+    )]
+    pub capabilities_ambient: Vec<String>,
+    /// seccomp=default, seccomp=unconfined, seccomp=FILE (a profile as Docker's or OCI's), apparmor=default,
+    /// apparmor=unconfined, apparmor=PROFILE, no-new-privileges
     #[arg(long = "security-opt", value_name = "OPTION", value_parser = security_option, help_heading = "Security")]
     pub options: Vec<SecurityOption>,
     /// Where supplementary groups come from: also from the container's /etc/group, or from --group-add alone
@@ -512,6 +535,8 @@ pub enum SecurityOption {
     Seccomp(Seccomp),
     /// The same, in a file.
     SeccompFile(PathBuf),
+    /// The profile of AppArmor.
+    AppArmor(AppArmor),
     /// Gaining rights by executing a file.
     NewPrivileges(NewPrivileges),
 }
@@ -537,13 +562,17 @@ fn security_option(text: &str) -> Result<SecurityOption, String> {
         "no-new-privileges" | "no-new-privileges=true" => {
             Ok(SecurityOption::NewPrivileges(NewPrivileges::Forbidden))
         }
+        "apparmor=unconfined" => Ok(SecurityOption::AppArmor(AppArmor::Unconfined)),
+        "apparmor=default" => Ok(SecurityOption::AppArmor(AppArmor::Default)),
         "no-new-privileges=false" => Ok(SecurityOption::NewPrivileges(NewPrivileges::Allowed)),
-        _ => match text.strip_prefix("seccomp=").filter(|file| !file.is_empty()) {
-            Some(file) => Ok(SecurityOption::SeccompFile(file.into())),
-            None => {
-                Err("expected seccomp=default, seccomp=unconfined, seccomp=FILE or no-new-privileges"
-                    .to_owned())
+        _ => match text.split_once('=') {
+            Some(("seccomp", file)) if !file.is_empty() => Ok(SecurityOption::SeccompFile(file.into())),
+            Some(("apparmor", name)) if !name.is_empty() => {
+                Ok(SecurityOption::AppArmor(AppArmor::Profile { name: name.to_owned() }))
             }
+            _ => Err("expected seccomp=default, seccomp=unconfined, seccomp=FILE, apparmor=default, apparmor=unconfined, \
+                      apparmor=PROFILE or no-new-privileges"
+                .to_owned()),
         },
     }
 }

@@ -6,7 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use mainstay_messages::Timestamp;
-use mainstay_messages::spec::{Access, Mount, Owners, Propagation, RLIMIT_NAMES, Rlimit};
+use mainstay_messages::image::ImageName;
+use mainstay_messages::spec::{
+    Access, MissingSource, Mount, Owners, Propagation, RLIMIT_NAMES, Relabel, Restriction, Rlimit, Submounts,
+};
 
 mod network;
 mod settings;
@@ -192,12 +195,11 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     year * 365 + leap_days + (153 * month_from_march + 2) / 5 + day - 1 - DAYS_FROM_0000_03_01_TO_1970
 }
 
-/// `SOURCE:TARGET[:OPTIONS]`, options being `ro` (all the way down, so that `rro` is the same), `rw`, `private`, `slave` and
-/// `shared`. A relative source is made absolute by the caller.
+/// `SOURCE:TARGET[:OPTIONS]`, options being those of [`volume_option`]. A relative source is made absolute by the caller.
 pub fn volume(text: &str) -> Result<Mount, String> {
     let expected = || {
-        "expected SOURCE:TARGET or SOURCE:TARGET:OPTIONS with ro, rw, private, slave, shared, idmap or noidmap, \
-         as in /srv/data:/data:ro"
+        "expected SOURCE:TARGET or SOURCE:TARGET:OPTIONS with ro, ro-top, rw, rbind, bind, private, slave, shared, idmap, \
+         noidmap, noexec, nosuid, nodev, nosymfollow, noatime, mkdir, z or Z, as in /srv/data:/data:ro"
             .to_owned()
     };
     let parts: Vec<&str> = text.split(':').collect();
@@ -211,18 +213,56 @@ pub fn volume(text: &str) -> Result<Mount, String> {
     }
     let mut mount = Mount::bind(source, target, Access::ReadWrite);
     for option in options.split(',').filter(|_| !options.is_empty()) {
-        match option {
-            "rw" => mount.access = Access::ReadWrite,
-            "ro" | "rro" => mount.access = Access::ReadOnly,
-            "private" | "rprivate" => mount.propagation = Propagation::Private,
-            "slave" | "rslave" => mount.propagation = Propagation::Slave,
-            "shared" | "rshared" => mount.propagation = Propagation::Shared,
-            "idmap" => mount.owners = Owners::Mapped,
-            "noidmap" => mount.owners = Owners::Host,
-            _ => return Err(expected()),
-        }
+        volume_option(&mut mount, option).ok_or_else(expected)?;
     }
     Ok(mount)
+}
+
+/// Applies one option, if it is one. `ro` is all the way down, and so is `rro`; `ro-top` is not.
+fn volume_option(mount: &mut Mount, option: &str) -> Option<()> {
+    match option {
+        "rw" => mount.access = Access::ReadWrite,
+        "ro" | "rro" => mount.access = Access::ReadOnly,
+        "ro-top" => (mount.access, mount.submounts) = (Access::ReadOnly, Submounts::AsOnHost),
+        "rbind" => mount.submounts = Submounts::Alike,
+        "bind" => mount.submounts = Submounts::Absent,
+        "private" | "rprivate" => mount.propagation = Propagation::Private,
+        "slave" | "rslave" => mount.propagation = Propagation::Slave,
+        "shared" | "rshared" => mount.propagation = Propagation::Shared,
+        "idmap" => mount.owners = Owners::Mapped,
+        "noidmap" => mount.owners = Owners::Host,
+        "mkdir" => mount.missing = MissingSource::DirectoryMade,
+        "z" => mount.relabel = Relabel::Shared,
+        "Z" => mount.relabel = Relabel::Private,
+        _ => {
+            mount.restrictions.insert(restriction(option)?);
+        }
+    }
+    Some(())
+}
+
+fn restriction(option: &str) -> Option<Restriction> {
+    match option {
+        "noexec" => Some(Restriction::NoExec),
+        "nosuid" => Some(Restriction::NoSuid),
+        "nodev" => Some(Restriction::NoDev),
+        "nosymfollow" => Some(Restriction::NoSymfollow),
+        "noatime" => Some(Restriction::NoAtime),
+        _ => None,
+    }
+}
+
+/// `TARGET=IMAGE[,PART]`: an image that is mounted, or the file or directory of it at a path.
+pub fn image_mount(text: &str) -> Result<Mount, String> {
+    let expected = || "expected TARGET=IMAGE or TARGET=IMAGE,PATH, as in /models=box:1,data".to_owned();
+    let (target, image) =
+        text.split_once('=').filter(|(target, _)| target.starts_with('/')).ok_or_else(expected)?;
+    let (image, part) = image.split_once(',').map_or((image, None), |(image, part)| (image, Some(part)));
+    if part == Some("") {
+        return Err(expected());
+    }
+    let image = image.parse::<ImageName>().map_err(|error| format!("{}: {error}", expected()))?;
+    Ok(Mount::image(image, part.map(PathBuf::from), target))
 }
 
 /// `TARGET[:size=SIZE][:ro]`, as in `/tmp:size=64m`.

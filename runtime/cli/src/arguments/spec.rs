@@ -55,6 +55,7 @@ impl CreateArguments {
             ),
             devices: self.files.devices.clone(),
             device_rules: self.files.device_rules.clone(),
+            cdi_devices: self.files.cdi_devices.clone(),
             stdin: if self.process.interactive { stdin } else { Stdin::Null },
             stop_signal: self.end.stop_signal,
             stop_grace_ms: self.end.stop_timeout.map(millis),
@@ -156,7 +157,7 @@ impl ResourceArguments {
             memory_reservation_bytes: self.memory_reservation,
             hugepages: self.hugepages.clone(),
             block_io: BlockIo { weight: self.blkio_weight, devices: self.disks() },
-            unified: BTreeMap::new(),
+            unified: self.unified.iter().cloned().collect(),
         }
     }
 
@@ -207,7 +208,7 @@ impl FileArguments {
             }
             volume
         });
-        self.tmpfs.iter().cloned().chain(volumes).collect()
+        self.tmpfs.iter().chain(&self.images).cloned().chain(volumes).collect()
     }
 }
 
@@ -216,7 +217,9 @@ impl SecurityArguments {
     pub fn seccomp_file(&self) -> Option<&Path> {
         self.options.iter().rev().find_map(|option| match option {
             SecurityOption::SeccompFile(path) => Some(path.as_path()),
-            SecurityOption::Seccomp(_) | SecurityOption::NewPrivileges(_) => None,
+            SecurityOption::Seccomp(_) | SecurityOption::AppArmor(_) | SecurityOption::NewPrivileges(_) => {
+                None
+            }
         })
     }
 
@@ -225,6 +228,7 @@ impl SecurityArguments {
             privilege: if self.privileged { Privilege::Privileged } else { Privilege::Confined },
             capabilities_add: self.capabilities_add.clone(),
             capabilities_drop: self.capabilities_drop.clone(),
+            capabilities_ambient: self.capabilities_ambient.clone(),
             root,
             supplementary_groups: match self.supplementary_groups {
                 None | Some(GroupsName::Merge) => SupplementaryGroups::Merge,
@@ -238,6 +242,7 @@ impl SecurityArguments {
                 SecurityOption::SeccompFile(_) => {
                     security.seccomp = Seccomp::Profile { json: profile.unwrap_or_default().to_owned() };
                 }
+                SecurityOption::AppArmor(profile) => security.apparmor = profile.clone(),
                 SecurityOption::NewPrivileges(rule) => security.new_privileges = *rule,
             }
         }

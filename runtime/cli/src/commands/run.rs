@@ -222,9 +222,10 @@ async fn make_named(
 ) -> Result<Made> {
     signals.check()?;
     let (sandbox, mut container) = wanted.specs(name, stdin)?;
-    if let Some(root) = container.image() {
+    let mounted = container.mounted_images().map(|(_, image)| image);
+    for name in container.image().map(|root| &root.image).into_iter().chain(mounted) {
         let image = &wanted.arguments.image;
-        let provided = provide(client, &root.image, image.platform.clone(), image.policy());
+        let provided = provide(client, name, image.platform.clone(), image.policy());
         signals.impatiently(provided).await??;
     }
     if let Some(other) = &wanted.arguments.pid_of {

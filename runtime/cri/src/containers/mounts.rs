@@ -9,7 +9,7 @@ use crate::pods::show::ids;
 pub(crate) fn shown(mount: &Mount) -> Option<api::Mount> {
     let mut shown = api::Mount {
         container_path: mount.target.display().to_string(),
-        readonly: mount.access == Access::ReadOnly,
+        readonly: mount.access == Access::ReadOnly || mount.stands_on().is_some(),
         selinux_relabel: mount.relabel != Relabel::Never,
         ..Default::default()
     };
@@ -19,7 +19,8 @@ pub(crate) fn shown(mount: &Mount) -> Option<api::Mount> {
             shown.recursive_read_only = shown.readonly && mount.submounts == Submounts::Alike;
         }
         MountSource::Layers(layered) => {
-            let image = api::ImageSpec { image: layered.image.0.clone(), ..Default::default() };
+            let id = &layered.image.0;
+            let image = api::ImageSpec { image: id.clone(), image_ref: id.clone(), ..Default::default() };
             shown.image = Some(image);
             shown.image_sub_path = path_text(layered.sub_path.as_deref());
         }

@@ -153,13 +153,23 @@ impl Plan {
         for (index, entry) in list.iter().enumerate() {
             let (size, limit) = limits::huge_pages(index, entry)?;
             let field = || FieldName::from(format!("linux.resources.hugepageLimits[{index}]"));
+            // kubelet forbids pages that it does not give, on every machine: where they cannot be counted, they are not.
+            let forbids = limit == Limit::To(0);
+            if forbids && layout.home(Controller::Hugetlb).is_none() {
+                self.warn(field(), limit.v2(), "huge pages are not counted here: no hugetlb controller");
+                continue;
+            }
             let (hierarchy, file, value) =
                 match self.home(layout, Controller::Hugetlb, field(), limit.v2())? {
                     Home::V1(hierarchy) => (hierarchy, "limit_in_bytes", limit.v1()),
                     Home::V2(hierarchy) => (hierarchy, "max", limit.v2()),
                 };
             let expected = "a huge page size of this machine, and bytes";
-            self.write(Setting::new(field(), hierarchy, format!("hugetlb.{size}.{file}"), &value, expected));
+            let absent =
+                if forbids { Absent::Warn("there are no huge pages of this size") } else { Absent::Refuse };
+            let setting =
+                Setting::new(field(), hierarchy, format!("hugetlb.{size}.{file}"), &value, expected);
+            self.write(setting.absent(absent));
             // Reservations count by themselves since 5.7; a bound on both keeps mmap from promising what a fault cannot get.
             let reserved = format!("hugetlb.{size}.rsvd.{file}");
             self.write(Setting::new(field(), hierarchy, reserved, value, expected).absent(Absent::Skip));

@@ -112,6 +112,8 @@ fn a_limit_without_its_controller_is_refused_by_name() {
 fn limits_that_are_not_set_need_nothing() {
     let json = r#"{"memory": {"limit": 0}, "cpu": {"shares": 0, "quota": 0, "cpus": ""}, "pids": {"limit": 0}, "blockIO": {}}"#;
     assert_eq!(layout(V2, "").check(&resources(json)).unwrap(), Controllers::NONE);
+    let no_huge_pages = r#"{"hugepageLimits": [{"pageSize": "2MB", "limit": 0}]}"#;
+    assert_eq!(layout(V2, "").check(&resources(no_huge_pages)).unwrap(), Controllers::NONE);
     let allow_all = r#"{"devices": [{"allow": false, "access": "rwm"}, {"allow": true, "access": "rwm"}]}"#;
     assert_eq!(layout(V1_MEMORY, "").check(&resources(allow_all)).unwrap(), Controllers::NONE);
 }

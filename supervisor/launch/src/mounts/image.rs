@@ -22,7 +22,7 @@ use super::protect::empty_directory;
 use super::sources::SourceTrees;
 use super::target::{handle_path, open_host_directory};
 use crate::error::{Context, Result, Step, invalid};
-use crate::rootfs::attach_below;
+use crate::rootfs::{attach_below, labelled};
 
 /// What a mount option with a layer of an image begins with, the uppermost layer first.
 pub const LAYER_OPTION: &str = "lowerdir+=";
@@ -61,13 +61,26 @@ impl<'a> Image<'a> {
     }
 }
 
+/// Where images are made.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    path: &'a Path,
+    /// The SELinux label of their files.
+    label: Option<&'a str>,
+}
+
 /// Makes all images of the spec, at a place where nothing is seen of them.
-pub(crate) fn make(mounts: &[Mount], sources: &SourceTrees, place: &Path) -> Result<Images> {
+pub(crate) fn make(
+    mounts: &[Mount],
+    sources: &SourceTrees,
+    place: &Path,
+    label: Option<&str>,
+) -> Result<Images> {
     let mut images = Images::new();
     for (index, mount) in mounts.iter().enumerate() {
         if let Some(image) = Image::of(mount) {
             let field = format!("mounts[{index}] ({:?})", mount.destination());
-            images.insert(index, make_one(index, &image, sources, place, &field)?);
+            images.insert(index, make_one(index, &image, sources, Place { path: place, label }, &field)?);
         }
     }
     Ok(images)
@@ -77,12 +90,12 @@ fn make_one(
     index: usize,
     image: &Image<'_>,
     sources: &SourceTrees,
-    place: &Path,
+    place: Place<'_>,
     field: &str,
 ) -> Result<OwnedFd> {
     let layer = |(number, path): (usize, &&Path)| {
         let opened = match sources.image_layer(index, number) {
-            Ok(Some(tree)) => attach_below(tree, place),
+            Ok(Some(tree)) => attach_below(tree, place.path),
             Ok(None) => open_host_directory(path),
             Err(error) => Err(error),
         };
@@ -90,7 +103,7 @@ fn make_one(
     };
     let mut layers = image.layers.iter().enumerate().map(layer).collect::<Result<Vec<_>>>()?;
     // An overlay without a writable layer wants two at least.
-    let nothing = empty_directory().and_then(|tree| attach_below(tree, place));
+    let nothing = empty_directory().and_then(|tree| attach_below(tree, place.path));
     layers.push(nothing.context(Step::Mounts, || format!("{field}: an empty layer"))?);
     let whole = overlay(&layers, place, field)?;
     let shown = match image.part {
@@ -100,17 +113,17 @@ fn make_one(
     clone_handle(shown.as_fd(), Bind::Single).context(Step::Mounts, || format!("{field}: copying it"))
 }
 
-fn overlay(layers: &[OwnedFd], place: &Path, field: &str) -> Result<OwnedFd> {
+fn overlay(layers: &[OwnedFd], place: Place<'_>, field: &str) -> Result<OwnedFd> {
+    let Place { path: place, label } = place;
     let paths: Vec<String> = layers.iter().map(handle_path).collect();
-    let data = format!("lowerdir={}", paths.join(":"));
+    let data = format!("lowerdir={}{}", paths.join(":"), label.map(labelled).unwrap_or_default());
     if data.len() > MOUNT_DATA_MAX_BYTES {
         return Err(invalid(
             field,
             format!("{} layers are more than one overlay mount can name", layers.len()),
         ));
     }
-    // The text was formatted above from digits and fixed words.
-    let data = CString::new(data).expect("no NUL in formatted handles");
+    let data = CString::new(data).map_err(|_| invalid("linux.mountLabel", "it has a NUL byte"))?;
     mount("overlay", place, "overlay", MountFlags::RDONLY, data.as_c_str())
         .context(Step::Mounts, || format!("{field}: an overlay of {} layers", layers.len()))?;
     open_host_directory(place).context(Step::Mounts, || format!("{field}: {place:?}"))

@@ -99,6 +99,13 @@ pub fn hugepages(text: &str) -> Result<HugepageLimit, String> {
     })
 }
 
+/// `FILE=VALUE`: a file of cgroup v2, as in `memory.high=64M`.
+pub fn unified(text: &str) -> Result<(String, String), String> {
+    let expected = || "expected a file of cgroup v2 and its value, as in memory.high=67108864".to_owned();
+    let (file, value) = text.split_once('=').filter(|(file, _)| file.contains('.')).ok_or_else(expected)?;
+    Ok((file.to_owned(), value.to_owned()))
+}
+
 /// `DISK:SIZE`: bytes a second, as in `/dev/sda:10m`.
 pub fn disk_bytes(text: &str) -> Result<DiskRate, String> {
     let expected = || "expected a disk and bytes a second, as in /dev/sda:10m".to_owned();

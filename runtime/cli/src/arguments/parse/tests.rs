@@ -132,8 +132,24 @@ fn bind(source: &str, target: &str, access: Access) -> Mount {
 #[case("/a:/b:ro,slave", Mount { propagation: Propagation::Slave, ..bind("/a", "/b", Access::ReadOnly) })]
 #[case("/a:/b:rshared", Mount { propagation: Propagation::Shared, ..bind("/a", "/b", Access::ReadWrite) })]
 #[case("./a:/b", bind("./a", "/b", Access::ReadWrite))]
+#[case("/a:/b:ro-top,nosuid,mkdir", Mount {
+    submounts: Submounts::AsOnHost,
+    restrictions: [Restriction::NoSuid].into(),
+    missing: MissingSource::DirectoryMade,
+    ..bind("/a", "/b", Access::ReadOnly)
+})]
 fn reads_volumes(#[case] text: &str, #[case] mount: Mount) {
     assert_eq!(volume(text), Ok(mount));
+}
+
+#[test]
+fn reads_images_that_are_mounted() {
+    let image = |name: &str| name.parse().expect("a name");
+    assert_eq!(image_mount("/m=box:1"), Ok(Mount::image(image("box:1"), None, "/m")));
+    assert_eq!(image_mount("/m=box:1,a/b"), Ok(Mount::image(image("box:1"), Some("a/b".into()), "/m")));
+    for text in ["box:1", "m=box", "/m=", "/m=box,"] {
+        assert!(image_mount(text).expect_err("not one").contains("/models=box:1,data"), "{text}");
+    }
 }
 
 #[rstest]
