@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use mainstay::{
     Access, BlockDeviceLimit, ContainerId, ContainerPid, Device, DeviceKind, DeviceRule, Error, HostEntry,
-    HugepageLimit, Mount, Network, Paused, Privilege, Propagation, Resources, SandboxId, SandboxSpec,
-    Seccomp, Shutdown, Signal, StopOptions, SupplementaryGroups, UNLIMITED,
+    HugepageLimit, Mount, Network, Paused, PodPlan, Privilege, Propagation, Resources, SandboxChange,
+    SandboxId, SandboxSpec, Seccomp, Shutdown, Signal, StopOptions, SupplementaryGroups, UNLIMITED,
 };
 use mainstay_integration_tests::ledger::cgroup_tops;
 use mainstay_integration_tests::{Shorthand, World, run, says, script_spec, wait, waiting, world};
@@ -184,6 +184,38 @@ async fn limits_of_a_running_container_are_changed_and_lifted() {
     assert!(refused.starts_with("limits") && refused.contains("999"), "{refused}");
     assert_eq!(stats().await.pids_limit, None);
     runtime.remove_sandbox(&pod).await.expect("removed");
+    world.finish(runtime).await;
+}
+
+#[tokio::test]
+async fn limits_of_a_ready_pod_are_changed_and_lifted() {
+    let world = world!();
+    let runtime = world.start().await;
+    let pod = runtime.pod("p").await;
+    let _container = runtime.started(&pod, "c", "exec sleep 1000").await;
+    let change = |limits: Resources| SandboxChange { limits, ..SandboxChange::default() };
+    let limits = Resources { memory_bytes: Some(128 << 20), pids: Some(77), ..Resources::default() };
+    runtime.update_sandbox(&pod, change(limits.clone())).await.expect("changed");
+    let stats = async || runtime.sandbox_stats(&pod).await.expect("measured").total;
+    let now = stats().await;
+    assert_eq!((now.memory_limit_bytes, now.pids_limit), (Some(128 << 20), Some(77)));
+    assert_eq!(*runtime.sandbox(&pod).expect("listed").record.limits(), limits);
+    let plan =
+        PodPlan { overhead: Resources { pids: Some(3), ..Resources::default() }, ..PodPlan::default() };
+    runtime.update_sandbox(&pod, SandboxChange { plan, ..SandboxChange::default() }).await.expect("changed");
+    assert_eq!(runtime.sandbox(&pod).expect("listed").record.plan().overhead.pids, Some(3));
+
+    // A limit that the kernel refuses takes back those that were in force before it came to that one.
+    let wrong = Resources { pids: Some(33), cpuset_cpus: Some("999".into()), ..Resources::default() };
+    let refused = runtime.update_sandbox(&pod, change(wrong)).await.expect_err("refused").to_string();
+    assert!(refused.starts_with("cpuset_cpus") && refused.contains("999"), "{refused}");
+    assert_eq!(stats().await.pids_limit, Some(77));
+    let lift = Resources { pids: Some(UNLIMITED), ..Resources::default() };
+    runtime.update_sandbox(&pod, change(lift)).await.expect("lifted");
+    assert_eq!(stats().await.pids_limit, None);
+    runtime.stop_sandbox(&pod, Some(std::time::Duration::ZERO)).await.expect("stopped");
+    let refused = runtime.update_sandbox(&pod, SandboxChange::default()).await.expect_err("stopped");
+    assert!(matches!(refused, Error::WrongPhase { .. }), "{refused}");
     world.finish(runtime).await;
 }
 
