@@ -82,7 +82,10 @@ fn of_pod(node: &Node, usage: PodUsage, layers: Option<&FileSystem>) -> Option<P
         let mut sink = Sink::new(Labels {
             container: containers::show::metadata(&container.record).name,
             id: format!("{cgroup}/{}", usage.id),
-            image: containers::show::listed(&container.record).image_ref,
+            image: containers::show::listed(&container.record)
+                .image
+                .map(|image| image.image)
+                .unwrap_or_default(),
             name: usage.id.to_string(),
             ..labels.clone()
         });
