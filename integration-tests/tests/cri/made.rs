@@ -35,7 +35,7 @@ impl Rig {
         spec.labels.insert("container".to_owned(), name.to_owned());
         spec.identity = Some(ContainerIdentity { name: name.to_owned(), attempt: 3 });
         change(&mut spec);
-        let made = self.admin().await.create_container(Reference(pod.to_owned()), spec);
+        let made = async { self.admin().await.create_container(Reference(pod.to_owned()), spec).await };
         wait::finish("a container is made", made).await.expect("made").to_string()
     }
 
