@@ -333,8 +333,7 @@ async fn lists_and_statuses_wait_for_no_container_that_hangs() {
     let info: serde_json::Value = serde_json::from_str(&shown.info["info"]).expect("JSON");
     let shim = Stopped::new(info["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()).expect("a pid"));
     let config = busybox::script("hangs", "exit 3");
-    let creating = rig.create(&stuck, &config);
-    tokio::pin!(creating);
+    let mut creating = Box::pin(rig.create(&stuck, &config));
     let looks = async {
         for _ in 0..50 {
             assert_eq!(

@@ -229,7 +229,8 @@ async fn a_client_attaches_to_a_container_until_it_ends() {
     let (mut stalled, _) = SpdyClient::connect(&url, &V4).await.expect("upgraded");
     stalled.open_process(&["error", "stdout", "stderr"]).await;
     let url = rig.runtime().attach(request).await.expect("a URL").into_inner().url;
-    let input = vec![b'x'; 20 * 1024 * 1024];
+    // Less than a client may lag behind before it is cut off: this machine may be busy.
+    let input = vec![b'x'; 200_000];
     let got = over_spdy(&url, input.clone()).await;
     assert_eq!(got.stdout.len(), input.len());
     assert_eq!(got.error, SUCCESS, "an attachment ends well however its container does");

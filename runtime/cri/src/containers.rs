@@ -12,7 +12,6 @@ mod spec;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use futures::StreamExt;
 use mainstay::{ContainerSnapshot, Error, IfRunning, Kind, StopOptions};
 
 use mainstay_cri_api::{
@@ -25,7 +24,7 @@ use mainstay_cri_api::{
 use crate::failure::Result;
 use crate::filter::{self, present};
 use crate::node::Node;
-use crate::service::Answers;
+use crate::service::{Answers, in_pieces};
 use crate::times;
 
 pub(crate) use create::create;
@@ -70,11 +69,8 @@ pub(crate) async fn stream(
     request: StreamContainersRequest,
 ) -> Result<Answers<StreamContainersResponse>> {
     let containers = selected(&node, &request.filter.unwrap_or_default());
-    let answers = filter::portions(containers).map(|containers| {
-        let containers = containers.iter().map(|container| show::listed(&container.record)).collect();
-        Ok(StreamContainersResponse { containers })
-    });
-    Ok(futures::stream::iter(answers).boxed())
+    let containers = containers.iter().map(|container| show::listed(&container.record)).collect();
+    Ok(in_pieces(containers, |containers| StreamContainersResponse { containers }))
 }
 
 fn selected(node: &Node, filter: &ContainerFilter) -> Vec<Arc<ContainerSnapshot>> {

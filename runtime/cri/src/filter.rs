@@ -9,9 +9,6 @@ use mainstay::{ContainerSnapshot, Error, Kind, Runtime, SandboxPhase, SandboxSna
 
 use crate::failure::{Failure, Result};
 
-/// The most pods or containers in one answer of a stream.
-pub(crate) const STREAM_ITEMS_MAX: usize = 64;
-
 /// The pods that the interface shows. One that is being made is not among them: kubelet, which does not know it yet, would take it
 /// for one that has failed and ask for another, instead of asking again and joining it.
 pub(crate) fn pods(runtime: &Runtime) -> Vec<Arc<SandboxSnapshot>> {
@@ -39,15 +36,6 @@ pub(crate) fn present<T>(found: Result<T>) -> Result<Option<T>> {
         Err(Failure::Runtime(Error::NotFound { .. })) => Ok(None),
         Err(failure) => Err(failure),
     }
-}
-
-/// The portions in which a list is streamed.
-pub(crate) fn portions<T>(all: Vec<T>) -> impl Iterator<Item = Vec<T>> {
-    let mut all = all.into_iter();
-    std::iter::from_fn(move || {
-        let portion: Vec<T> = all.by_ref().take(STREAM_ITEMS_MAX).collect();
-        (!portion.is_empty()).then_some(portion)
-    })
 }
 
 /// The pod of an id, or of the beginning of one.

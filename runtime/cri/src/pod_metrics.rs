@@ -10,7 +10,6 @@ mod values;
 
 use std::sync::Arc;
 
-use futures::{StreamExt, stream};
 use mainstay::{Depth, FileSystem, PodUsage};
 use mainstay_cri_api::{
     ContainerMetrics, ListMetricDescriptorsRequest, ListMetricDescriptorsResponse,
@@ -20,7 +19,7 @@ use mainstay_cri_api::{
 
 use crate::failure::Result;
 use crate::node::Node;
-use crate::service::Answers;
+use crate::service::{Answers, in_pieces};
 use crate::{containers, filter, pods};
 use names::{LABELS, NAMES};
 use values::{Labels, Sink};
@@ -51,9 +50,8 @@ pub(crate) async fn stream(
     node: Arc<Node>,
     _request: StreamPodSandboxMetricsRequest,
 ) -> Result<Answers<StreamPodSandboxMetricsResponse>> {
-    let portions = filter::portions(all(&node).await?);
-    let message = |pod_sandbox_metrics| Ok(StreamPodSandboxMetricsResponse { pod_sandbox_metrics });
-    Ok(stream::iter(portions.map(message)).boxed())
+    let metrics = all(&node).await?;
+    Ok(in_pieces(metrics, |pod_sandbox_metrics| StreamPodSandboxMetricsResponse { pod_sandbox_metrics }))
 }
 
 async fn all(node: &Node) -> Result<Vec<PodSandboxMetrics>> {
@@ -84,7 +82,10 @@ fn of_pod(node: &Node, usage: PodUsage, layers: Option<&FileSystem>) -> Option<P
         let mut sink = Sink::new(Labels {
             container: containers::show::metadata(&container.record).name,
             id: format!("{cgroup}/{}", usage.id),
-            image: containers::show::listed(&container.record).image_ref,
+            image: containers::show::listed(&container.record)
+                .image
+                .map(|image| image.image)
+                .unwrap_or_default(),
             name: usage.id.to_string(),
             ..labels.clone()
         });

@@ -10,7 +10,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
 use mainstay::SandboxSnapshot;
 
 use mainstay_cri_api::{
@@ -23,7 +22,7 @@ use mainstay_cri_api::{
 use crate::failure::{Failure, Result};
 use crate::filter::{self, present};
 use crate::node::Node;
-use crate::service::Answers;
+use crate::service::{Answers, in_pieces};
 use crate::{containers, times};
 
 /// `RunPodSandbox`. The same request again joins the first, or is answered with its pod.
@@ -100,11 +99,8 @@ pub(crate) async fn stream(
     request: StreamPodSandboxesRequest,
 ) -> Result<Answers<StreamPodSandboxesResponse>> {
     let pods = selected(&node, &request.filter.unwrap_or_default());
-    let answers = filter::portions(pods).map(|pods| {
-        let pod_sandboxes = pods.iter().map(|pod| show::listed(&pod.record)).collect();
-        Ok(StreamPodSandboxesResponse { pod_sandboxes })
-    });
-    Ok(futures::stream::iter(answers).boxed())
+    let pods = pods.iter().map(|pod| show::listed(&pod.record)).collect();
+    Ok(in_pieces(pods, |pod_sandboxes| StreamPodSandboxesResponse { pod_sandboxes }))
 }
 
 fn selected(node: &Node, filter: &PodSandboxFilter) -> Vec<Arc<SandboxSnapshot>> {

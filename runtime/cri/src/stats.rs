@@ -7,8 +7,6 @@ mod convert;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use futures::StreamExt;
-use futures::stream;
 use mainstay::{ContainerSnapshot, ContainerUsage, Depth, PodUsage, SandboxSnapshot};
 use mainstay_cri_api::{
     ContainerStats, ContainerStatsFilter, ContainerStatsRequest, ContainerStatsResponse,
@@ -21,7 +19,7 @@ use mainstay_cri_api::{
 use crate::failure::Result;
 use crate::filter;
 use crate::node::Node;
-use crate::service::Answers;
+use crate::service::{Answers, in_pieces};
 
 /// `ContainerStats`
 pub(crate) async fn container(
@@ -48,9 +46,7 @@ pub(crate) async fn stream_containers(
     request: StreamContainerStatsRequest,
 ) -> Result<Answers<StreamContainerStatsResponse>> {
     let stats = of_containers(&node, &chosen_containers(&node, request.filter)).await?;
-    let portions = filter::portions(stats);
-    let message = |container_stats| Ok(StreamContainerStatsResponse { container_stats });
-    Ok(stream::iter(portions.map(message)).boxed())
+    Ok(in_pieces(stats, |container_stats| StreamContainerStatsResponse { container_stats }))
 }
 
 /// `PodSandboxStats`
@@ -73,9 +69,7 @@ pub(crate) async fn stream_pods(
     request: StreamPodSandboxStatsRequest,
 ) -> Result<Answers<StreamPodSandboxStatsResponse>> {
     let stats = of_pods(&node, &chosen_pods(&node, request.filter)).await?;
-    let portions = filter::portions(stats);
-    let message = |pod_sandbox_stats| Ok(StreamPodSandboxStatsResponse { pod_sandbox_stats });
-    Ok(stream::iter(portions.map(message)).boxed())
+    Ok(in_pieces(stats, |pod_sandbox_stats| StreamPodSandboxStatsResponse { pod_sandbox_stats }))
 }
 
 async fn of_containers(node: &Node, wanted: &[Arc<ContainerSnapshot>]) -> Result<Vec<ContainerStats>> {

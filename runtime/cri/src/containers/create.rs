@@ -3,7 +3,7 @@
 //! Owns: the order of things, and what is kept beside the spec. What a container is made of is in [`super::spec`].
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mainstay::{
@@ -27,6 +27,7 @@ pub(crate) async fn create(
         return Err(Failure::invalid("config", "nothing", "what the container is to be"));
     };
     let identity = identity(&config)?;
+    check_privilege(&config, &pod)?;
     let image = image(&node, &config).await?;
     let asked = Asked { config: &config, pod: &pod, image: &image };
     let spec = ContainerSpec {
@@ -80,6 +81,17 @@ fn identity(config: &ContainerConfig) -> Result<ContainerIdentity> {
     }
 }
 
+/// A pod that was not asked for as privileged has no privileged containers.
+fn check_privilege(config: &ContainerConfig, pod: &SandboxSnapshot) -> Result<()> {
+    let security = config.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
+    let privileged = security.is_some_and(|security| security.privileged);
+    if !privileged || pod.record.spec.notes.contains_key(notes::PRIVILEGED) {
+        return Ok(());
+    }
+    let expected = "false, in a pod that was not asked for as privileged";
+    Err(Failure::invalid("config.linux.security_context.privileged", "true", expected))
+}
+
 async fn image(node: &Node, config: &ContainerConfig) -> Result<Image> {
     let asked = config.image.as_ref().map(|image| image.image.as_str()).unwrap_or_default();
     if asked.is_empty() {
@@ -93,11 +105,10 @@ async fn image(node: &Node, config: &ContainerConfig) -> Result<Image> {
     Ok(node.runtime.image(&name).await?)
 }
 
-/// Below the directory of the pod; none of the pod's where kubelet names no file.
+/// Below the directory of the pod. Where either is not said, the log is the runtime's own.
 fn log_path(config: &ContainerConfig, pod: &SandboxSnapshot) -> Option<PathBuf> {
-    let directory = pod.record.spec.notes.get(notes::LOG_DIRECTORY);
-    let given = Some(&config.log_path).filter(|path| !path.is_empty())?;
-    Some(directory.map_or_else(PathBuf::new, PathBuf::from).join(given))
+    let directory = pod.record.spec.notes.get(notes::LOG_DIRECTORY)?;
+    (!config.log_path.is_empty()).then(|| Path::new(directory).join(&config.log_path))
 }
 
 /// What the interface gives back about the image. It is found out once: a status must not wait for the images.
@@ -110,11 +121,18 @@ fn kept(asked: Option<&ImageSpec>, image: &Image) -> BTreeMap<String, String> {
             .any(|given| !given.is_empty() && name.ends_with(given.as_str()))
     };
     let name = image.tags.iter().find(is_users).or(image.tags.first());
+    // What other names the image gets must not make another container of the next request.
+    let repository = name.and_then(|name| name.rsplit_once(':')).map(|(repository, _)| repository);
+    let is_same = |digest: &&String| {
+        let beside = repository.and_then(|repository| digest.strip_prefix(repository));
+        beside.is_some_and(|rest| rest.starts_with('@'))
+    };
+    let reference = image.digests.iter().find(is_same).or(image.digests.first());
     let notes = [
         (notes::IMAGE, asked.image.as_str()),
         (notes::IMAGE_USER, asked.user_specified_image.as_str()),
         (notes::IMAGE_NAME, name.map_or("", String::as_str)),
-        (notes::IMAGE_REF, image.digests.first().map_or("", String::as_str)),
+        (notes::IMAGE_REF, reference.map_or("", String::as_str)),
     ];
     let given = notes.into_iter().filter(|(_, value)| !value.is_empty());
     given.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
@@ -151,5 +169,28 @@ mod tests {
         let passed = passed(&handler, &all.clone().into(), &all.into());
         let expected = [("a.io/x", "1"), ("b.io/one", "2")].map(|(k, v)| (k.to_owned(), v.to_owned()));
         assert_eq!(passed, expected.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mainstay::{SandboxRecord, SandboxSpec, Timestamp};
+
+    use super::*;
+
+    /// crictl and the conformance suite name a file without a directory: nobody would find it.
+    #[test]
+    fn a_log_is_where_both_say() {
+        let pod = |directory: Option<&str>| {
+            let mut spec = SandboxSpec::new("web".parse().expect("a name"));
+            spec.notes.extend(directory.map(|path| (notes::LOG_DIRECTORY.to_owned(), path.to_owned())));
+            let record = SandboxRecord::intent("id".parse().expect("an id"), spec, Timestamp(1));
+            SandboxSnapshot { record, activity: None }
+        };
+        let config = |path: &str| ContainerConfig { log_path: path.to_owned(), ..Default::default() };
+        let both = log_path(&config("app/0.log"), &pod(Some("/var/log/pods/x")));
+        assert_eq!(both.as_deref(), Some(Path::new("/var/log/pods/x/app/0.log")));
+        assert_eq!(log_path(&config("app/0.log"), &pod(None)), None);
+        assert_eq!(log_path(&config(""), &pod(Some("/var/log/pods/x"))), None);
     }
 }

@@ -139,3 +139,80 @@ fn user(record: &ContainerRecord) -> Option<api::ContainerUser> {
         }),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use mainstay::{ContainerIdentity, ContainerSpec, Exit, OomVerdict, Signal, Timestamp, UnknownReason};
+
+    use super::*;
+
+    fn snapshot(change: impl FnOnce(&mut ContainerRecord)) -> ContainerSnapshot {
+        let mut spec = ContainerSpec::new("app_3".parse().expect("a name"), ["true"]);
+        spec.identity = Some(ContainerIdentity { name: "app".to_owned(), attempt: 3 });
+        let notes =
+            [(notes::IMAGE, "sha256:1"), (notes::IMAGE_USER, "a:1"), (notes::IMAGE_NAME, "docker.io/a:1")];
+        spec.notes = notes.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        spec.stop_signal = Some(Signal(1));
+        let (id, pod) = ("box".parse().expect("an id"), "pod".parse().expect("an id"));
+        let mut record = ContainerRecord::intent(id, pod, spec, "/logs/0.log".into(), Timestamp(7));
+        record.phase = ContainerPhase::Created;
+        change(&mut record);
+        ContainerSnapshot { record, activity: None }
+    }
+
+    fn ended(status: ExitStatus, oom: OomVerdict) -> api::ContainerStatus {
+        super::status(&snapshot(|record| {
+            record.phase = ContainerPhase::Exited;
+            record.exit = Some(Exit { status, at: Timestamp(9), oom });
+        }))
+    }
+
+    #[test]
+    fn a_container_is_shown_as_it_was_asked_for() {
+        let shown = super::status(&snapshot(|_| {}));
+        assert_eq!(shown.metadata, Some(ContainerMetadata { name: "app".to_owned(), attempt: 3 }));
+        let image = shown.image.clone().expect("given");
+        assert_eq!((image.image.as_str(), image.user_specified_image.as_str()), ("docker.io/a:1", "a:1"));
+        assert_eq!((shown.created_at, shown.started_at, shown.finished_at, shown.exit_code), (7, 0, 0, 0));
+        assert_eq!((shown.log_path.as_str(), shown.stop_signal()), ("/logs/0.log", api::Signal::Sighup));
+        assert_eq!(shown.state(), ContainerState::ContainerCreated);
+    }
+
+    /// One that is being removed is what it was before: kubelet does not know a state of its own for that.
+    #[test]
+    fn what_is_on_its_way_is_shown_as_what_it_still_is() {
+        let state = |phase: ContainerPhase, started: bool| {
+            super::state(
+                &snapshot(|record| {
+                    record.phase = phase;
+                    record.started_at = started.then_some(Timestamp(8));
+                })
+                .record,
+            )
+        };
+        assert_eq!(state(ContainerPhase::Stopping, true), ContainerState::ContainerRunning);
+        assert_eq!(state(ContainerPhase::Removing, true), ContainerState::ContainerRunning);
+        assert_eq!(state(ContainerPhase::Removing, false), ContainerState::ContainerCreated);
+        assert_eq!(state(ContainerPhase::Unknown, true), ContainerState::ContainerUnknown);
+    }
+
+    #[test]
+    fn an_end_is_told_with_its_reason() {
+        let told = |status: ExitStatus, oom: OomVerdict| {
+            let shown = ended(status, oom);
+            assert_eq!((shown.state(), shown.finished_at), (ContainerState::ContainerExited, 9));
+            (shown.exit_code, shown.reason, shown.message)
+        };
+        let of = |code: i32, reason: &str, message: &str| (code, reason.to_owned(), message.to_owned());
+        let (killed, not) = (OomVerdict::Killed, OomVerdict::NotKilled);
+        assert_eq!(told(ExitStatus::Exited { code: 0 }, not), of(0, "Completed", ""));
+        assert_eq!(told(ExitStatus::Exited { code: 7 }, not), of(7, "Error", ""));
+        assert_eq!(told(ExitStatus::Signaled { signal: 9 }, not), of(137, "Error", ""));
+        assert_eq!(told(ExitStatus::Signaled { signal: 9 }, killed).1, "OOMKilled");
+        let failed = ExitStatus::StartError { reason: "no such file".to_owned() };
+        assert_eq!(told(failed, not), of(128, "StartError", "no such file"));
+        let unknown = told(ExitStatus::Unknown { reason: UnknownReason::HostRebooted }, not);
+        assert_eq!((unknown.0, unknown.1.as_str()), (255, "Unknown"));
+        assert!(unknown.2.contains("rebooted"), "{}", unknown.2);
+    }
+}

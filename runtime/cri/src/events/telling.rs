@@ -49,7 +49,14 @@ impl Telling {
     /// The messages that an entry comes to, in their order.
     pub(super) async fn messages(&mut self, event: &Event) -> Vec<ContainerEventResponse> {
         let Some(pod) = event.subject.sandbox.clone() else { return Vec::new() };
-        if event.subject.exec.is_some() || self.is_anothers(&pod) {
+        let over = matches!(event.what, What::SandboxRemoved);
+        if event.subject.exec.is_some() {
+            return Vec::new();
+        }
+        if self.is_anothers(&pod) {
+            if over {
+                self.others.remove(&pod);
+            }
             return Vec::new();
         }
         let types = match &event.subject.container {
@@ -64,7 +71,7 @@ impl Telling {
         let statuses = self.node.runtime.containers_of(&pod);
         let statuses = statuses.iter().filter(|container| filter::shows_container(container));
         let statuses: Vec<_> = statuses.map(|container| containers::show::status(container)).collect();
-        if matches!(event.what, What::SandboxRemoved) {
+        if over {
             self.seen.remove(&pod);
         }
         let message = |kind: &ContainerEventType| ContainerEventResponse {
