@@ -104,6 +104,11 @@ impl Networks {
         })
     }
 
+    /// Whether the built-in network has to be opened to take back what a pod may have of it.
+    fn builtin_may_have(&self, sandbox: &SandboxId) -> Result<bool> {
+        Ok(self.builtin.is_in_use() || self.builtin_holdings()?.has_of(sandbox))
+    }
+
     fn cni_things(&self, things: &mut Vec<Thing>) -> Result<()> {
         if !self.cni.is_in_use() {
             return Ok(());
@@ -159,8 +164,7 @@ impl PodNetworks for Networks {
 
     fn remove_leak(&self, sandbox: &SandboxId, namespace: Option<&Path>) -> Result<()> {
         let is_in = (self.builtin.has_file_of(sandbox), self.cni.has_file_of(sandbox));
-        let is_found = || Ok(self.builtin_holdings()?.has_of(sandbox));
-        let builtin = match self.builtin.is_in_use().then_some(Ok(true)).unwrap_or_else(is_found) {
+        let builtin = match self.builtin_may_have(sandbox) {
             Ok(true) => self.builtin().and_then(|network| Ok(network.detach(sandbox)?)),
             Ok(false) => Ok(()),
             Err(error) => Err(error),

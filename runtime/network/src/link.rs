@@ -123,12 +123,15 @@ pub(crate) fn set_mtu(netlink: &mut Netlink, index: u32, mtu: u32) -> io::Result
 
 /// Marks a port of a bridge as a pod's, and lets packets leave by the port by which they came: a pod that calls its own port
 /// of the host needs it where bridges show their packets to the firewall.
-pub(crate) fn set_port(netlink: &mut Netlink, index: u32, alias: &str) -> io::Result<()> {
+pub(crate) fn set_port(netlink: &mut Netlink, name: &str, alias: &str) -> io::Result<()> {
     let port = InfoPortData::BridgePort(vec![InfoBridgePort::HairpinMode(true)]);
     let info = vec![LinkInfo::PortKind(InfoPortKind::Bridge), LinkInfo::PortData(port)];
     let mut message = LinkMessage::default();
-    message.header.index = index;
-    message.attributes = vec![LinkAttribute::IfAlias(alias.into()), LinkAttribute::LinkInfo(info)];
+    message.attributes = vec![
+        LinkAttribute::IfName(name.into()),
+        LinkAttribute::IfAlias(alias.into()),
+        LinkAttribute::LinkInfo(info),
+    ];
     netlink.ask(0, Message::NewLink(message)).map(drop)
 }
 
@@ -136,6 +139,17 @@ pub(crate) fn set_port(netlink: &mut Netlink, index: u32, alias: &str) -> io::Re
 pub(crate) fn set_up(netlink: &mut Netlink, index: u32) -> io::Result<()> {
     let mut message = LinkMessage::default();
     message.header.index = index;
+    switch_on(netlink, message)
+}
+
+/// Switches on the link of this name.
+pub(crate) fn set_up_named(netlink: &mut Netlink, name: &str) -> io::Result<()> {
+    let mut message = LinkMessage::default();
+    message.attributes = vec![LinkAttribute::IfName(name.into())];
+    switch_on(netlink, message)
+}
+
+fn switch_on(netlink: &mut Netlink, mut message: LinkMessage) -> io::Result<()> {
     message.header.flags = LinkFlags::Up;
     message.header.change_mask = LinkFlags::Up;
     netlink.ask(0, Message::SetLink(message)).map(drop)

@@ -65,7 +65,7 @@ fn pair(
 ) -> Result<(), NetworkError> {
     let doing = || format!("make the link {} of pod {}", lease.link, lease.pod);
     let mut ours = link::find(host, &lease.link).trying(doing)?;
-    let theirs = link::find(inside, POD_LINK).trying(doing)?;
+    let mut theirs = link::find(inside, POD_LINK).trying(doing)?;
     if let Some(found) = &ours {
         if !is_of_pod(found, &lease.pod, Some(bridge.index)) {
             return Err(NetworkError::Foreign {
@@ -80,20 +80,21 @@ fn pair(
         if !whole || found.bridge != Some(bridge.index) {
             link::remove(host, found.index).trying(doing)?;
             ours = None;
+            // With one end went the other, which may have been this one.
+            theirs = link::find(inside, POD_LINK).trying(doing)?;
         }
     }
     if ours.is_none() {
-        if let Some(stranger) = link::find(inside, POD_LINK).trying(doing)? {
+        if let Some(stranger) = theirs {
             let kind = stranger.kind.unwrap_or_default();
             let reason = format!("the namespace has a link {POD_LINK} ({kind}) that is not of this network");
             return Err(NetworkError::Namespace { reason, source: None });
         }
         link::make_pair(host, &lease.link, bridge.index, netns, lease.mac, settings.mtu).trying(doing)?;
         faults::reach("pair-made");
-        ours = link::find(host, &lease.link).trying(doing)?;
     }
-    let ours = ours.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound)).trying(doing)?;
-    link::set_port(host, ours.index, lease.pod.as_str())
+    // By its name: each request waits for all others that change a network of this machine, so one that asks is one too many.
+    link::set_port(host, &lease.link, lease.pod.as_str())
         .trying(|| format!("set up the port {} of the bridge {}", lease.link, bridge.name))
 }
 
@@ -102,13 +103,9 @@ fn is_one_pair(ours: &Link, theirs: &Link, lease: &Lease) -> bool {
 }
 
 fn configure(inside: &mut Netlink, addresses: &[PodAddress]) -> Result<(), NetworkError> {
-    let find = |inside: &mut Netlink, name: &str| {
-        let found = link::find(inside, name).and_then(|link| link.ok_or(io::ErrorKind::NotFound.into()));
-        found.trying(|| format!("find the link {name} in the pod"))
-    };
-    let lo = find(inside, "lo")?;
-    link::set_up(inside, lo.index).trying(|| "switch on the loopback of the pod".into())?;
-    let eth0 = find(inside, POD_LINK)?;
+    link::set_up_named(inside, "lo").trying(|| "switch on the loopback of the pod".into())?;
+    let found = link::find(inside, POD_LINK).and_then(|link| link.ok_or(io::ErrorKind::NotFound.into()));
+    let eth0 = found.trying(|| format!("find the link {POD_LINK} in the pod"))?;
     link::set_up(inside, eth0.index).trying(|| format!("switch on {POD_LINK} in the pod"))?;
     for PodAddress { ip, gateway } in addresses {
         let ip: IpNet = *ip;

@@ -4,6 +4,7 @@
 mod world;
 
 mod cni;
+mod figures;
 mod ports;
 mod refusals;
 mod repetition;
