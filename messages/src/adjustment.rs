@@ -346,9 +346,11 @@ mod tests {
         };
         let now = change.limits_of(&own);
         assert_eq!((now.memory_bytes, now.memory_swap_bytes), (Some(32 << 20), Some(32 << 20)));
-        assert_eq!((now.cpu_time, now.pids), (Some(CpuTime::of_millis(2_000)), None));
+        let two = CpuTime { quota_us: 20_000, period_us: 10_000 };
+        assert_eq!((now.cpu_time, now.pids), (Some(two), None));
         let other_period = ResourceChange { cpu_period: Some(50_000), ..ResourceChange::default() };
-        assert_eq!(other_period.limits_of(&own).cpu_time, Some(CpuTime::of_millis(1_000)));
+        let one = CpuTime { quota_us: 50_000, period_us: 50_000 };
+        assert_eq!(other_period.limits_of(&own).cpu_time, Some(one));
     }
 
     #[test]
@@ -360,7 +362,7 @@ mod tests {
         let mut adjustment = Adjustment::default();
         adjustment.resources.cpu_period = Some(50_000);
         let mut record = record.adjusted(adjustment.clone());
-        assert_eq!(record.limits().cpu_time, Some(CpuTime::of_millis(1_000)));
+        assert_eq!(record.limits().cpu_time, Some(CpuTime { quota_us: 50_000, period_us: 50_000 }));
         record.limits = Some(Resources { cpu_time: Some(CpuTime::of_millis(250)), ..Resources::default() });
         assert_eq!(record.adjusted(adjustment).limits().cpu_time, Some(CpuTime::of_millis(250)));
     }

@@ -27,6 +27,7 @@ pub(crate) struct Service<P> {
 
 /// One call of the runtime.
 #[derive(Debug)]
+#[cfg_attr(not(feature = "faults"), expect(dead_code, reason = "without faults it is only shown in traces"))]
 pub(crate) struct Asked {
     /// What the answer is recognised by.
     pub stream: u32,

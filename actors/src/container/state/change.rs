@@ -93,10 +93,10 @@ impl State {
         now: Now,
     ) -> Outcome<Self> {
         // One that waits to be started has a cgroup already.
-        if self.phase() != ContainerPhase::Created || self.removal.is_some() {
-            if let Some(refusal) = self.refuse_change(call, "changing its limits") {
-                return refusal;
-            }
+        if (self.phase() != ContainerPhase::Created || self.removal.is_some())
+            && let Some(refusal) = self.refuse_change(call, "changing its limits")
+        {
+            return refusal;
         }
         let limits = self.record.limits().changed_by(change);
         match limits.check() {
