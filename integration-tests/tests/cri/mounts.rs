@@ -30,11 +30,7 @@ impl Drop for Tmpfs {
 }
 
 fn host(host: &Path, container: &str) -> Mount {
-    Mount {
-        host_path: host.display().to_string(),
-        container_path: container.to_owned(),
-        ..Mount::default()
-    }
+    Mount { host_path: host.display().to_string(), container_path: container.to_owned(), ..Mount::default() }
 }
 
 fn sleeper(name: &str, mounts: Vec<Mount>) -> ContainerConfig {
@@ -53,7 +49,8 @@ async fn read_only_is_the_mount_alone_unless_it_is_asked_for_all_the_way_down() 
     let plain = Mount { readonly: true, ..host(&source.0, "/plain") };
     let all = Mount { readonly: true, recursive_read_only: true, ..host(&source.0, "/all") };
     let id = rig.run_container(&pod, &sleeper("c", vec![plain, all.clone()])).await;
-    let script = "for f in /plain/x /all/x /all/below/x /plain/below/x; do echo > $f && echo $f; done 2>/dev/null";
+    let script =
+        "for f in /plain/x /all/x /all/below/x /plain/below/x; do echo > $f && echo $f; done 2>/dev/null";
     assert_eq!(rig.says(&id, script).await, "/plain/below/x");
     let shown = rig.container(&id).await.mounts;
     let seen: Vec<_> = shown.iter().map(|mount| (mount.readonly, mount.recursive_read_only)).collect();
@@ -95,7 +92,13 @@ async fn what_is_mounted_goes_before_what_the_runtime_makes() {
     ];
     let id = rig.run_container(&pod, &sleeper("c", mounts)).await;
     assert_eq!(rig.says(&id, "cat /etc/hosts").await, "of kubelet");
-    assert_eq!(rig.says(&id, "echo end > /dev/termination-log; echo x > /data/inner/file; ls /data").await.lines().count(), 4);
+    assert_eq!(
+        rig.says(&id, "echo end > /dev/termination-log; echo x > /data/inner/file; ls /data")
+            .await
+            .lines()
+            .count(),
+        4
+    );
     assert_eq!(fs::read_to_string(own.join("termination-log")).expect("there"), "end\n");
     assert_eq!(fs::read_to_string(absent.join("file")).expect("there"), "x\n");
     rig.finish().await;
@@ -117,7 +120,10 @@ async fn an_image_is_a_volume() {
         ..Mount::default()
     };
     let whole = rig.run_container(&pod, &sleeper("whole", vec![image("", true)])).await;
-    assert_eq!(rig.says(&whole, "/volume/bin/busybox echo runs; echo > /volume/x 2>/dev/null || echo no").await, "runs\nno");
+    assert_eq!(
+        rig.says(&whole, "/volume/bin/busybox echo runs; echo > /volume/x 2>/dev/null || echo no").await,
+        "runs\nno"
+    );
     let part = rig.run_container(&pod, &sleeper("part", vec![image("etc", true)])).await;
     assert_eq!(rig.says(&part, "ls /volume").await, "group\npasswd");
     let shown = rig.container(&part).await;
@@ -126,7 +132,8 @@ async fn an_image_is_a_volume() {
     assert_eq!(mount.image.as_ref().map(|image| &image.image_ref), Some(&shown.image_id));
     let refused = rig.create(&pod, &sleeper("writable", vec![image("", false)])).await;
     assert_refused(refused, Code::InvalidArgument, &["config.mounts[0].readonly"]);
-    let refused = rig.create(&pod, &sleeper("absent", vec![image("no/such", true)])).await.expect_err("nothing");
+    let refused =
+        rig.create(&pod, &sleeper("absent", vec![image("no/such", true)])).await.expect_err("nothing");
     assert!(refused.message().contains("no/such"), "{refused:?}");
     rig.finish().await;
 }

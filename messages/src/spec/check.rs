@@ -192,11 +192,7 @@ impl Mount {
             let expected = "none: only files and directories of the host have other owners";
             return Err(Error::invalid(field, "mappings of ids", expected));
         }
-        if mappings.uids.is_empty() || mappings.gids.is_empty() {
-            let expected = "at least one range of users and one of groups";
-            return Err(Error::invalid(field, "mappings without a range", expected));
-        }
-        mappings.check(&field)
+        mappings.check_owners(&field)
     }
 }
 

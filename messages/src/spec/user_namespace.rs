@@ -72,6 +72,14 @@ impl IdMappings {
     }
 }
 
+impl IdMappings {
+    /// Checks the ranges of owners of files, which need not be those of a container.
+    pub(super) fn check_owners(&self, field: &str) -> Result<()> {
+        check_ranges(&format!("{field}.uids"), &self.uids)?;
+        check_ranges(&format!("{field}.gids"), &self.gids)
+    }
+}
+
 impl IdMapping {
     fn to_host(self, id: u32) -> Option<u32> {
         let offset = id.checked_sub(self.container)?;
@@ -125,7 +133,25 @@ fn overlap(a: (u32, u32), b: (u32, u32)) -> bool {
     u64::from(a.0) < end(b) && u64::from(b.0) < end(a)
 }
 
+/// Those of a user namespace: its root sets the container up, and is not the host's.
 fn check_mappings(field: &str, mappings: &[IdMapping]) -> Result<()> {
+    check_ranges(field, mappings)?;
+    if let Some(index) = mappings.iter().position(|mapping| mapping.host == 0) {
+        let IdMapping { container, host, size } = mappings[index];
+        let (field, value) = (format!("{field}[{index}]"), format!("{container}:{host}:{size}"));
+        return Err(Error::invalid(field, value, "ids of the host from 1 on: 0 is the host's root"));
+    }
+    if id_to_host(mappings, 0).is_none() {
+        return Err(Error::invalid(
+            field,
+            "no range with the container's id 0",
+            "one that has it: the container is set up by that id",
+        ));
+    }
+    Ok(())
+}
+
+fn check_ranges(field: &str, mappings: &[IdMapping]) -> Result<()> {
     if mappings.is_empty() || mappings.len() > ID_MAPPINGS_MAX {
         let expected = format!("1 to {ID_MAPPINGS_MAX} ranges");
         return Err(Error::invalid(field, mappings.len().to_string(), expected));
@@ -140,22 +166,12 @@ fn check_mappings(field: &str, mappings: &[IdMapping]) -> Result<()> {
         if size == 0 || !fits(container) || !fits(host) {
             return refuse("at least one id, and ids from 0 to 4294967294");
         }
-        if host == 0 {
-            return refuse("ids of the host from 1 on: 0 is the host's root");
-        }
         let shared = mappings[..index].iter().any(|earlier| {
             overlap((earlier.container, earlier.size), (container, size)) || earlier.overlaps_host(host, size)
         });
         if shared {
             return refuse("ids that are in no other range, neither in the container nor on the host");
         }
-    }
-    if id_to_host(mappings, 0).is_none() {
-        return Err(Error::invalid(
-            field,
-            "no range with the container's id 0",
-            "one that has it: the container is set up by that id",
-        ));
     }
     Ok(())
 }
