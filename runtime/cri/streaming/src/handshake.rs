@@ -84,12 +84,12 @@ pub(crate) struct Upgrade {
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
     pub(crate) sentence: String,
-    pub(crate) headers: HeaderMap,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl Refusal {
     pub(crate) fn new(status: StatusCode, sentence: impl Into<String>) -> Self {
-        Self { status, sentence: sentence.into(), headers: HeaderMap::new() }
+        Self { status, sentence: sentence.into(), headers: Vec::new() }
     }
 }
 
@@ -110,7 +110,7 @@ fn no_upgrade() -> Refusal {
     let sentence =
         "this is no upgrade to a stream; send Connection: Upgrade with Upgrade: SPDY/3.1 or websocket";
     let mut refusal = Refusal::new(StatusCode::BAD_REQUEST, sentence);
-    refusal.headers.insert(UPGRADE, HeaderValue::from_static("SPDY/3.1, websocket"));
+    refusal.headers.push((UPGRADE, HeaderValue::from_static("SPDY/3.1, websocket")));
     refusal
 }
 
@@ -130,7 +130,7 @@ fn spdy(wanted: Wanted, headers: &HeaderMap) -> Result<Upgrade, Refusal> {
         let sentence = format!("none of {asked:?} is spoken here; ask for {}", names(&known));
         let mut refusal = Refusal::new(StatusCode::FORBIDDEN, sentence);
         for (name, _) in known {
-            refusal.headers.append(&ACCEPTED_STREAM_PROTOCOL_VERSIONS, HeaderValue::from_static(name));
+            refusal.headers.push((ACCEPTED_STREAM_PROTOCOL_VERSIONS.clone(), HeaderValue::from_static(name)));
         }
         return Err(refusal);
     };
@@ -150,7 +150,7 @@ fn websocket(wanted: Wanted, method: &Method, headers: &HeaderMap) -> Result<Upg
         let sentence =
             "header Sec-WebSocket-Version is not 13, which is the only version that is spoken here";
         let mut refusal = Refusal::new(StatusCode::UPGRADE_REQUIRED, sentence);
-        refusal.headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static(WEBSOCKET_VERSION));
+        refusal.headers.push((SEC_WEBSOCKET_VERSION, HeaderValue::from_static(WEBSOCKET_VERSION)));
         return Err(refusal);
     }
     let key = headers.get(SEC_WEBSOCKET_KEY).map(HeaderValue::as_bytes).unwrap_or_default();

@@ -335,7 +335,9 @@ fn refuse(refusal: Refusal) -> Response<Full<Bytes>> {
     tracing::debug!(status = %refusal.status, sentence = refusal.sentence, "a client of a stream was refused");
     let mut response = Response::new(Full::from(refusal.sentence + "\n"));
     *response.status_mut() = refusal.status;
-    *response.headers_mut() = refusal.headers;
+    for (name, value) in refusal.headers {
+        response.headers_mut().append(name, value);
+    }
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
 }

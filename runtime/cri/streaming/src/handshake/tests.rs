@@ -52,7 +52,10 @@ fn the_first_version_of_the_client_that_is_spoken_is_taken() {
 fn a_refusal_says_what_would_be_right() {
     let refusal = over_spdy(Wanted::Process, &["v9.channel.k8s.io"]).expect_err("refused");
     assert_eq!(refusal.status, StatusCode::FORBIDDEN);
-    assert_eq!(refusal.headers.get_all(&ACCEPTED_STREAM_PROTOCOL_VERSIONS).iter().count(), 4);
+    assert_eq!(
+        refusal.headers.iter().filter(|(name, _)| *name == ACCEPTED_STREAM_PROTOCOL_VERSIONS).count(),
+        4
+    );
     assert!(refusal.sentence.contains("v4.channel.k8s.io"), "{}", refusal.sentence);
     assert_eq!(over_spdy(Wanted::Process, &[]).expect_err("refused").status, StatusCode::BAD_REQUEST);
     assert_eq!(

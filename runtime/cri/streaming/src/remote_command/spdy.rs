@@ -52,7 +52,7 @@ pub(crate) async fn serve<Io>(
         Waited::Complete => {
             // A stream beyond those is refused by the end of this receiver.
             drop(arriving);
-            let from = opened.from_client(&connection);
+            let from = opened.client_side(&connection);
             session::run(opener, purpose, streams, from, &mut opened).await
         }
         Waited::TooLong(missing) => {
@@ -123,7 +123,7 @@ impl Opened {
         let _ = accepted.accept().await;
     }
 
-    fn from_client(&mut self, connection: &Connection) -> FromClient {
+    fn client_side(&mut self, connection: &Connection) -> FromClient {
         let stdin = match &mut self.stdin {
             Some((reader, _)) => reader.take(),
             None => mpsc::channel(1).1,
