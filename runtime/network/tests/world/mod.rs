@@ -1,7 +1,7 @@
 //! A small internet with room for leases. Nothing of it is in the machine's own namespace, and all of it goes with the last
 //! descriptor of it.
 
-#![allow(dead_code, reason = "each test program uses a part")]
+#![allow(dead_code, unused_imports, reason = "each test program uses a part")]
 
 use std::io::Write;
 use std::process::Command;
