@@ -25,7 +25,7 @@ use mainstay_cri_api::runtime_service_server::RuntimeServiceServer;
 use mainstay_messages::Error;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tonic::codegen::http::{HeaderValue, Response};
 use tonic::transport::server::{Connected, UdsConnectInfo};
 use tower::util::MapResponseLayer;
@@ -37,7 +37,7 @@ use crate::limits::{
     KEEPALIVE_TIMEOUT_MS, MESSAGE_BYTES_MAX, SHUTDOWN_DRAIN_MS,
 };
 use crate::node::Node;
-use crate::service::Calls;
+use crate::service::{Calls, ended};
 
 /// What errors call the socket.
 const DOOR: &str = "the CRI socket";
@@ -78,14 +78,14 @@ impl Server {
         if let Err(error) = node.streams.server(&node).await {
             tracing::error!(%error, "streams cannot be served");
         }
-        let calls = Calls(node);
+        let (stop, ending) = watch::channel(());
+        let calls = Calls::new(node, ending.clone());
         let runtime_service = RuntimeServiceServer::new(calls.clone())
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
         let image_service = ImageServiceServer::new(calls)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
-        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let router = tonic::transport::Server::builder()
             .max_concurrent_streams(CALLS_PER_CONNECTION_MAX)
             .http2_max_header_list_size(HEADERS_BYTES_MAX)
@@ -95,19 +95,15 @@ impl Server {
             .layer(MapResponseLayer::new(with_usual_status::<tonic::body::Body>))
             .add_service(runtime_service)
             .add_service(image_service);
-        let mut serving = pin!(router.serve_with_incoming_shutdown(clients(listener), async {
-            // It is sent, or dropped with this function.
-            let _ = stopped.await;
-        }));
+        let mut serving = pin!(router.serve_with_incoming_shutdown(clients(listener), ended(ending)));
         tokio::select! {
             served = &mut serving => return served.map_err(io::Error::other),
             () = shutdown => {}
         }
         // Whoever comes now finds no daemon, and not one that does not answer.
         drop(self.socket);
-        let _ = stop.send(());
+        drop(stop);
         let drained = tokio::time::timeout(Duration::from_millis(SHUTDOWN_DRAIN_MS), serving).await;
-        // Streams have no end of their own.
         drained.unwrap_or(Ok(())).map_err(io::Error::other)
     }
 }

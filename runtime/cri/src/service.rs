@@ -13,6 +13,7 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use mainstay_cri_api::Message;
 use mainstay_messages::Error;
+use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
 use crate::failure::{Failure, Result};
@@ -50,9 +51,18 @@ pub(crate) fn in_pieces<T: Message + 'static, A: Send + 'static>(
 
 /// The services.
 #[derive(Clone, Debug)]
-pub(crate) struct Calls(pub(crate) Arc<Node>);
+pub(crate) struct Calls {
+    node: Arc<Node>,
+    /// Its sender is gone when the daemon ends.
+    ending: watch::Receiver<()>,
+}
 
 impl Calls {
+    /// The services of a node, until the sender of `ending` is gone.
+    pub(crate) fn new(node: Arc<Node>, ending: watch::Receiver<()>) -> Self {
+        Self { node, ending }
+    }
+
     /// A question: it ends with its caller.
     async fn look<Q, A: Message, F: Future<Output = Result<A>>>(
         &self,
@@ -60,7 +70,7 @@ impl Calls {
         run: impl FnOnce(Arc<Node>, Q) -> F,
         request: Request<Q>,
     ) -> Answer<A> {
-        answer(call, run(self.0.clone(), request.into_inner()).await)
+        answer(call, run(self.node.clone(), request.into_inner()).await)
     }
 
     /// A change: it goes on to its end, whether its caller is still there or not.
@@ -74,11 +84,11 @@ impl Calls {
         A: Message + 'static,
         F: Future<Output = Result<A>> + Send + 'static,
     {
-        let work = tokio::spawn(run(self.0.clone(), request.into_inner()));
+        let work = tokio::spawn(run(self.node.clone(), request.into_inner()));
         answer(call, work.await.unwrap_or_else(|_| Err(Error::internal(call, "it panicked").into())))
     }
 
-    /// A stream: it ends with its caller.
+    /// A stream: it ends with its caller, and with the daemon, which would wait for a client that reads events as long as it drains.
     async fn open<Q, A: Message + 'static, F: Future<Output = Result<Answers<A>>>>(
         &self,
         call: &'static str,
@@ -86,10 +96,17 @@ impl Calls {
         request: Request<Q>,
     ) -> StreamAnswer<A> {
         let answers =
-            run(self.0.clone(), request.into_inner()).await.map_err(|failure| told(call, failure))?;
-        let answers = answers.map(move |item| item.and_then(|item| sized(call, item)));
+            run(self.node.clone(), request.into_inner()).await.map_err(|failure| told(call, failure))?;
+        let answers = answers
+            .take_until(ended(self.ending.clone()))
+            .map(move |item| item.and_then(|item| sized(call, item)));
         Ok(Response::new(answers.map(move |item| item.map_err(|failure| told(call, failure))).boxed()))
     }
+}
+
+/// Resolves when the sender, which never sends, is gone.
+pub(crate) async fn ended(mut ending: watch::Receiver<()>) {
+    while ending.changed().await.is_ok() {}
 }
 
 fn answer<A: Message>(call: &'static str, outcome: Result<A>) -> Answer<A> {
