@@ -24,7 +24,7 @@ async fn a_raised_limit_is_not_passed_on_to_shims_and_containers() {
     setrlimit(Resource::Nofile, Rlimit { current: Some(BEFORE), maximum }).expect("lowered");
     assert_eq!(open_files::raise().expect("raised"), maximum);
     assert_eq!(getrlimit(Resource::Nofile).current, maximum);
-    let mut supervisor = world.supervisor().await;
+    let supervisor = world.supervisor().await;
     let sandbox = supervisor.launch(world.sandbox("pod")).await;
     let container = world.container(&sandbox, "web", &["sleep", "1000000"]);
     let process = supervisor.run(&sandbox, &container).await;

@@ -140,7 +140,7 @@ pub enum ObjectView<'a> {
     Pod {
         /// The pod.
         #[serde(flatten)]
-        pod: PodView<'a>,
+        pod: Box<PodView<'a>>,
         /// Its containers.
         containers: Vec<ContainerView<'a>>,
         /// What was asked for.
@@ -351,7 +351,7 @@ impl<'a> From<&'a Object> for ObjectView<'a> {
     fn from(object: &'a Object) -> Self {
         match object {
             Object::Sandbox { sandbox, containers } => Self::Pod {
-                pod: sandbox.into(),
+                pod: Box::new(sandbox.into()),
                 containers: containers.iter().map(Into::into).collect(),
                 spec: &sandbox.record.spec,
             },

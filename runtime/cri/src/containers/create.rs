@@ -157,6 +157,8 @@ async fn remove_failed(node: &Node, pod: &SandboxId, name: &Name) {
 
 #[cfg(test)]
 mod tests {
+    use mainstay::{SandboxRecord, SandboxSpec, Timestamp};
+
     use super::*;
 
     #[test]
@@ -170,13 +172,6 @@ mod tests {
         let expected = [("a.io/x", "1"), ("b.io/one", "2")].map(|(k, v)| (k.to_owned(), v.to_owned()));
         assert_eq!(passed, expected.into());
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use mainstay::{SandboxRecord, SandboxSpec, Timestamp};
-
-    use super::*;
 
     /// crictl and the conformance suite name a file without a directory: nobody would find it.
     #[test]

@@ -176,9 +176,9 @@ mod tests {
         let id: SandboxId = "id".parse().expect("an id");
         let mut record = SandboxRecord::intent(id, spec(&config, "other").expect("good"), Timestamp(7));
         let shown = status(&record);
+        assert_eq!((shown.state(), shown.created_at), (PodSandboxState::SandboxNotready, 7));
         assert_eq!((shown.metadata, shown.labels), (Some(metadata), labels));
         assert_eq!((shown.annotations, shown.runtime_handler), (config.annotations, "other".to_owned()));
-        assert_eq!((shown.state(), shown.created_at), (PodSandboxState::SandboxNotready, 7));
         let namespaces = shown.linux.and_then(|linux| linux.namespaces).and_then(|shown| shown.options);
         assert_eq!(namespaces, Some(options));
         record.phase = SandboxPhase::Ready;
