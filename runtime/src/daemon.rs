@@ -15,7 +15,6 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::backend::AdminBackend;
 use crate::config::{AuditSettings, Config, ImageSettings, ShimLifetime};
-use crate::footprint;
 use crate::metrics;
 use crate::runtime::{Runtime, Shutdown};
 
@@ -61,7 +60,6 @@ pub async fn run(
     let (end, ending) = watch::channel(());
     let mut others = serve_others(endpoints, &runtime, &ending);
     tracing::info!(socket = %socket.display(), pods, containers, "ready");
-    footprint::give_back_start();
     let shutdown = shutdown.inspect(move |()| drop(end));
     let outcome = server.serve(Arc::new(AdminBackend::new(runtime.clone())), shutdown).await;
     drop(endpoint);

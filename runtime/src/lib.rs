@@ -50,7 +50,6 @@
 //! | `lost` | records that the store has lost |
 //! | [`daemon`], [`backend`] | the admin RPC in front of a runtime |
 //! | `usage` | what pods and containers use, for monitoring |
-//! | `footprint` | the memory of the daemon's own program |
 //! | `system` | the wiring |
 
 mod audit;
@@ -63,7 +62,6 @@ mod disk_usage;
 pub mod events;
 #[cfg(feature = "faults")]
 pub mod faults;
-mod footprint;
 pub mod images;
 pub mod logs;
 pub mod runtime;
