@@ -5,8 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use mainstay::{
-    Access, ContainerPhase, ContainerSpec, Error, Follow, Mount, MountSource, Repair, SandboxPhase,
-    SandboxSpec, Seq, What,
+    Access, ContainerPhase, ContainerSpec, Error, Follow, Mount, Repair, SandboxPhase, SandboxSpec, Seq, What,
 };
 use mainstay_admin::Client;
 use mainstay_integration_tests::{Daemon, Disk, World, script_spec, wait, world};
@@ -160,14 +159,7 @@ fn of(name: &str) -> Reference {
 
 /// A directory of the host at the same place in a container.
 fn shared(path: &Path) -> Mount {
-    let source = MountSource::Bind { path: path.to_owned() };
-    Mount {
-        target: path.to_owned(),
-        source,
-        access: Access::ReadWrite,
-        propagation: Default::default(),
-        owners: Default::default(),
-    }
+    Mount::bind(path, path, Access::ReadWrite)
 }
 
 /// An error that names a place and says what to do about it.

@@ -53,13 +53,7 @@ async fn five_hundred_exits_at_once_appear_once_each_with_their_code() {
         let code = u32::try_from(n % 256).expect("small");
         let script = format!("read line < {}; exit {code}", fifo.display());
         let mut spec = script_spec(&format!("c{n}"), &script);
-        spec.mounts.push(mainstay::Mount {
-            target: gate.clone(),
-            source: mainstay::MountSource::Bind { path: gate.clone() },
-            access: mainstay::Access::ReadOnly,
-            propagation: Default::default(),
-            owners: Default::default(),
-        });
+        spec.mounts.push(mainstay::Mount::bind(&gate, &gate, mainstay::Access::ReadOnly));
         let container = runtime.create_container(pod, spec).await.expect("created");
         runtime.start_container(&container).await.expect("started");
         expected.insert(container, vec![code]);
@@ -173,13 +167,7 @@ async fn exits_while_nobody_was_there_keep_code_and_time() {
     std::fs::create_dir(&gate).expect("made");
     let script = format!("until [ -e {}/open ]; do sleep 0.02; done; exit 42", gate.display());
     let mut spec = script_spec("ends", &script);
-    spec.mounts.push(mainstay::Mount {
-        target: gate.clone(),
-        source: mainstay::MountSource::Bind { path: gate.clone() },
-        access: mainstay::Access::ReadOnly,
-        propagation: Default::default(),
-        owners: Default::default(),
-    });
+    spec.mounts.push(mainstay::Mount::bind(&gate, &gate, mainstay::Access::ReadOnly));
     let ends = runtime.create_container(&pod, spec).await.expect("created");
     runtime.start_container(&ends).await.expect("started");
     let runs = runtime.started(&pod, "runs", "exec sleep 1000").await;

@@ -71,13 +71,7 @@ async fn rotation_loses_and_repeats_nothing() {
     fs::create_dir(&stop).expect("made");
     let script = format!("n=0; until [ -e {}/stop ]; do n=$((n+1)); echo $n; done", stop.display());
     let mut spec = script_spec("c", &script);
-    spec.mounts.push(mainstay::Mount {
-        target: stop.clone(),
-        source: mainstay::MountSource::Bind { path: stop.clone() },
-        access: mainstay::Access::ReadOnly,
-        propagation: Default::default(),
-        owners: Default::default(),
-    });
+    spec.mounts.push(mainstay::Mount::bind(&stop, &stop, mainstay::Access::ReadOnly));
     let log = world.path().join("logs/c.log");
     spec.log_path = Some(log.clone());
     let container = runtime.create_container(&pod, spec).await.expect("created");

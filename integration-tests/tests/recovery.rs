@@ -380,13 +380,7 @@ async fn a_daemon_that_is_killed_costs_nothing() {
     let pod = || Reference("p".to_owned());
     let mut waits =
         script_spec("waits", &format!("until [ -e {}/open ]; do sleep 0.02; done; exit 42", gate.display()));
-    waits.mounts.push(mainstay::Mount {
-        target: gate.clone(),
-        source: mainstay::MountSource::Bind { path: gate.clone() },
-        access: mainstay::Access::ReadOnly,
-        propagation: Default::default(),
-        owners: Default::default(),
-    });
+    waits.mounts.push(mainstay::Mount::bind(&gate, &gate, mainstay::Access::ReadOnly));
     let waits = client.create_container(pod(), waits).await.expect("created");
     client.start_container(Reference(waits.to_string())).await.expect("started");
     let runs = client.create_container(pod(), script_spec("runs", "exec sleep 1000")).await.expect("created");

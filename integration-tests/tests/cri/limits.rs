@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use mainstay_cri_api::image_service_client::ImageServiceClient;
 use mainstay_cri_api::{
-    CheckpointContainerRequest, CheckpointPodRequest, ListImagesRequest, PullImageRequest, RestorePodRequest,
+    CheckpointContainerRequest, CheckpointPodRequest, ListImagesRequest, RestorePodRequest,
     RunPodSandboxRequest, VersionRequest,
 };
 use mainstay_integration_tests::wait;
@@ -44,8 +44,7 @@ async fn a_daemon_that_is_not_to_serve_it_has_no_socket() {
 #[tokio::test]
 async fn a_message_beyond_16_mib_is_refused_and_harms_no_other_call() {
     let rig = rig!();
-    let mut request = RunPodSandboxRequest::default();
-    request.runtime_handler = "x".repeat(16 << 20);
+    let request = RunPodSandboxRequest { runtime_handler: "x".repeat(16 << 20), ..Default::default() };
     let mut runtime = rig.runtime();
     assert_refused(runtime.run_pod_sandbox(request).await, Code::ResourceExhausted, &["16777216"]);
     wait::finish("an answer", runtime.version(VersionRequest::default())).await.expect("answered");

@@ -21,8 +21,8 @@ struct Dresser(Arc<Mutex<api::ContainerAdjustment>>);
 
 impl Dresser {
     fn wears(&self, change: impl FnOnce(&mut api::ContainerAdjustment)) {
-        let mut next = api::ContainerAdjustment::default();
-        next.linux = Some(api::LinuxContainerAdjustment::default()).into();
+        let linux = Some(api::LinuxContainerAdjustment::default()).into();
+        let mut next = api::ContainerAdjustment { linux, ..Default::default() };
         change(&mut next);
         *self.0.lock().expect("sound") = next;
     }
@@ -133,9 +133,8 @@ async fn what_plugins_change_works_for_a_root_that_is_not_the_hosts() {
             ..Default::default()
         })
         .into();
-        let mut resources = api::LinuxResources::default();
-        resources.pids = Some(api::LinuxPids { limit: 44, ..Default::default() }).into();
-        linux.resources = Some(resources).into();
+        let pids = Some(api::LinuxPids { limit: 44, ..Default::default() }).into();
+        linux.resources = Some(api::LinuxResources { pids, ..Default::default() }).into();
     });
     let container = run(&runtime, &pod, waiting("c", |_| ())).await.expect("it runs");
     let lines = [
@@ -175,7 +174,8 @@ async fn what_plugins_change_works_for_a_root_that_is_not_the_hosts() {
     );
 
     // What cannot be is said, and leaves nothing.
-    let refusals: [(&str, fn(&mut api::ContainerAdjustment)); 3] = [
+    type Change = fn(&mut api::ContainerAdjustment);
+    let refusals: [(&str, Change); 3] = [
         ("linux.devices[\"/dev/x\"].uid", |all| {
             all.linux.mut_or_insert_default().devices.push(device("/dev/x", 3, 0o600, Some((SIZE, 0))));
         }),

@@ -125,7 +125,7 @@ impl Plugins {
             let is_live = |name: &&str| {
                 shown.iter().any(|plugin| plugin.name == **name && plugin.state == PluginState::Live)
             };
-            if ALL.iter().all(|name| is_live(&name)) {
+            if ALL.iter().all(is_live) {
                 return;
             }
             assert!(Instant::now() < end, "not all plugins came again: {shown:?}");
