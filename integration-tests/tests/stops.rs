@@ -22,6 +22,28 @@ async fn ready(runtime: &mainstay::Runtime, container: &mainstay::ContainerId) {
     .await;
 }
 
+/// People look into what is slow to stop, and probes go on; exec was refused for the whole of the grace time, while the container was told to
+/// be running.
+#[tokio::test]
+async fn in_its_grace_time_a_container_takes_execs() {
+    let world = world!();
+    let runtime = world.start().await;
+    let pod = runtime.pod("p").await;
+    let container = runtime.started(&pod, "c", DEAF).await;
+    ready(&runtime, &container).await;
+    {
+        let stop = runtime.stop_container(&container, grace(300));
+        let left = tokio::time::timeout(Duration::from_millis(200), stop).await;
+        assert!(left.is_err(), "it is still being stopped when the caller leaves");
+    }
+    assert_eq!(runtime.container(&container).expect("listed").record.phase, ContainerPhase::Stopping);
+    let output = runtime.sh(&container, "echo hi").await;
+    assert_eq!((output.stdout.as_slice(), output.exit.code()), (&b"hi\n"[..], 0));
+    runtime.stop_container(&container, grace(0)).await.expect("a shorter stop wins");
+    runtime.remove_sandbox(&pod).await.expect("removed");
+    world.finish(runtime).await;
+}
+
 /// cri#1098: a client that left in the middle of a long grace had its container killed at once.
 #[tokio::test]
 async fn a_caller_that_leaves_changes_nothing() {

@@ -35,7 +35,8 @@ pub use mount::{
     Restriction, Submounts,
 };
 pub use names::{
-    DNS_OPTIONS_MAX, DNS_SEARCHES_MAX, DNS_SERVERS_MAX, HOST_ENTRIES_MAX, HostEntry, NameLookup,
+    DNS_OPTIONS_MAX, DNS_SEARCHES_MAX, DNS_SERVERS_MAX, DNS_ZONE_LENGTH_MAX, HOST_ENTRIES_MAX, HostEntry,
+    NameLookup, NameServer,
 };
 pub use network::{Mac, Network, POD_LINK, PORTS_MAX, PortMapping, Protocol};
 pub use resources::{

@@ -1,6 +1,7 @@
 //! The daemon: a runtime with the admin RPC, and what else is to be served, in front of it.
 
-use std::future::Future;
+use std::future::{Future, pending};
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,8 +24,9 @@ pub trait Endpoint: Send {
     /// What errors and logs call it.
     fn name(&self) -> &'static str;
 
-    /// Serves from when the runtime is ready until `shutdown` is, and then ends soon. What is said when it cannot is logged: the daemon, whose
-    /// containers are worth more, goes on.
+    /// Serves from when the runtime is ready until `shutdown` is, and then ends soon. When it fails before, or panics, the daemon ends with that
+    /// error, so that it is started again: one that is ready and does not serve this would stay so, unseen. Its containers run on. One that
+    /// ends well before has no more to serve, and the daemon goes on.
     fn serve(
         self: Box<Self>,
         runtime: Runtime,
@@ -36,7 +38,7 @@ pub trait Endpoint: Send {
 /// [`ShimLifetime::WithRuntime`], stops them). The process is taken for the daemon's own: its limit of open files is raised.
 ///
 /// # Errors
-/// What is in the way of the admin socket or of the runtime.
+/// What is in the way of the admin socket, of the runtime or of an endpoint.
 pub async fn run(
     config: Config,
     endpoints: Vec<Box<dyn Endpoint>>,
@@ -60,13 +62,23 @@ pub async fn run(
     let (end, ending) = watch::channel(());
     let mut others = serve_others(endpoints, &runtime, &ending);
     tracing::info!(socket = %socket.display(), pods, containers, "ready");
-    let shutdown = shutdown.inspect(move |()| drop(end));
-    let outcome = server.serve(Arc::new(AdminBackend::new(runtime.clone())), shutdown).await;
+    let mut failure = None;
+    let ended = async {
+        failure = tokio::select! {
+            () = shutdown => None,
+            error = first_failure(&mut others) => Some(error),
+        };
+        drop(end);
+    };
+    let outcome = server.serve(Arc::new(AdminBackend::new(runtime.clone())), ended).await;
     drop(endpoint);
     while others.join_next().await.is_some() {}
     tracing::info!(containers = ?fate, "ending");
     runtime.close(fate).await?;
-    outcome.map_err(|e| Error::unavailable("admin socket", chain(&e)))
+    match failure {
+        Some(error) => Err(error),
+        None => outcome.map_err(|e| Error::unavailable("admin socket", chain(&e))),
+    }
 }
 
 /// Each endpoint in a task of its own, until the sender of `ending` is gone.
@@ -74,22 +86,40 @@ fn serve_others(
     endpoints: Vec<Box<dyn Endpoint>>,
     runtime: &Runtime,
     ending: &watch::Receiver<()>,
-) -> JoinSet<()> {
-    let mut served = JoinSet::new();
+) -> JoinSet<Result<()>> {
+    let mut others = JoinSet::new();
     for endpoint in endpoints {
         let name = endpoint.name();
         let mut ending = ending.clone();
         // The sender never sends.
         let shutdown = async move { while ending.changed().await.is_ok() {} }.boxed();
-        let serving = endpoint.serve(runtime.clone(), shutdown);
-        served.spawn(async move {
-            match serving.await {
-                Ok(()) => tracing::info!(name, "no longer served"),
-                Err(error) => tracing::error!(name, error = %chain(&error), "cannot be served"),
-            }
-        });
+        let runtime = runtime.clone();
+        others.spawn(served(name, async move { endpoint.serve(runtime, shutdown).await }));
     }
-    served
+    others
+}
+
+/// How an endpoint ends. A panic is an error of its own.
+async fn served(name: &'static str, serving: impl Future<Output = Result<()>>) -> Result<()> {
+    let panicked = |_| Err(Error::internal(format!("serving {name}"), "it panicked"));
+    let outcome = AssertUnwindSafe(serving).catch_unwind().await.unwrap_or_else(panicked);
+    match &outcome {
+        Ok(()) => tracing::info!(name, "no longer served"),
+        Err(error) => tracing::error!(name, error = %chain(error), "cannot be served"),
+    }
+    outcome
+}
+
+/// The error of the first endpoint that fails. Waits for ever when none does.
+async fn first_failure(others: &mut JoinSet<Result<()>>) -> Error {
+    while let Some(ended) = others.join_next().await {
+        match ended {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return error,
+            Err(error) => return Error::internal("serving an endpoint", error),
+        }
+    }
+    pending().await
 }
 
 fn bind(config: &Config) -> Result<Server> {
@@ -179,5 +209,25 @@ impl PrivateDaemon {
         outcomes.into_iter().collect::<Result<Vec<()>>>()?;
         std::fs::remove_dir_all(&self.directory)
             .map_err(|e| Error::unavailable(format!("directory {}", self.directory.display()), e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The CRI ended, with an error or a panic, and the daemon stayed ready without it: nothing started it again.
+    #[tokio::test]
+    async fn an_endpoint_that_fails_is_heard_and_one_that_is_done_is_not() {
+        let mut others = JoinSet::new();
+        others.spawn(served("done", async { Ok(()) }));
+        assert!(first_failure(&mut others).now_or_never().is_none());
+        tokio::task::yield_now().await;
+        assert!(first_failure(&mut others).now_or_never().is_none());
+        others.spawn(served("CRI", async { Err(Error::unavailable("CRI", "no socket")) }));
+        assert!(first_failure(&mut others).await.to_string().contains("no socket"));
+        others.spawn(served("CRI", async { panic!("a panic of the test's own") }));
+        let error = first_failure(&mut others).await.to_string();
+        assert!(error.contains("CRI") && error.contains("panicked"), "{error}");
     }
 }

@@ -111,10 +111,10 @@ pub use mainstay_messages::sandbox::SandboxChange;
 pub use mainstay_messages::spec::{
     Access, AppArmor, BlockDeviceLimit, BlockIo, CgroupParent, ContainerIdentity, ContainerPid, CpuTime,
     Device, DeviceKind, DeviceRule, HostEntry, HugepageLimit, IdMapping, IdMappings, ImageMount, ImageRoot,
-    IpcMode, LayeredMount, LayeredRoot, Mac, MissingSource, Mount, MountSource, NameLookup, Network,
-    NewPrivileges, Owners, PidMode, PodIdentity, PodPlan, PortMapping, Privilege, ProcessSpec, Propagation,
-    Protocol, Relabel, Resources, Restriction, Rlimit, Rootfs, Seccomp, Security, SelinuxLabel, Stdin,
-    Submounts, SupplementaryGroups, Terminal, UNLIMITED, UserNamespace, WindowSize,
+    IpcMode, LayeredMount, LayeredRoot, Mac, MissingSource, Mount, MountSource, NameLookup, NameServer,
+    Network, NewPrivileges, Owners, PidMode, PodIdentity, PodPlan, PortMapping, Privilege, ProcessSpec,
+    Propagation, Protocol, Relabel, Resources, Restriction, Rlimit, Rootfs, Seccomp, Security, SelinuxLabel,
+    Stdin, Submounts, SupplementaryGroups, Terminal, UNLIMITED, UserNamespace, WindowSize,
 };
 pub use mainstay_messages::supervisor::{DiskUsage, SandboxStats, Stats};
 pub use mainstay_messages::usage::{

@@ -186,6 +186,8 @@ async fn make_directories(launch: &Launch) -> Result<()> {
         files::Before::Present => {
             // What an attempt left behind that was cut short by the end of this program.
             RUN_POD.undo_all(&launch.remains).await.0?;
+            // The last undo takes it for a pod that is gone.
+            launch.remains.machine.places.learn(&launch.record)?;
             make().await.map(drop)
         }
     }

@@ -36,8 +36,17 @@ impl CgroupPlaces {
     }
 
     /// Takes in where a pod's group is, before anything of the pod is made or looked for.
+    ///
+    /// # Errors
+    /// When the parent is no path of a group, or is the runtime's own or one below it: what ends a pod there would end this one, too.
     pub fn learn(&self, record: &SandboxRecord) -> Result<()> {
         let parent = record.spec.cgroup_parent.as_ref().map(parse).transpose()?;
+        if let Some(parent) =
+            parent.as_ref().filter(|parent| parent.relative().starts_with(self.own.relative()))
+        {
+            let expected = format!("a group that is not the runtime's own, which is {}", self.own);
+            return Err(Error::invalid("cgroup_parent", format!("{:?}", parent.to_string()), expected));
+        }
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         known.insert(record.id.clone(), parent);
         Ok(())
@@ -134,8 +143,10 @@ mod tests {
     #[test]
     fn a_parent_that_cannot_be_a_group_is_refused() {
         let places = CgroupPlaces::new(CgroupPath::parse("/own").expect("good"));
-        let error =
-            places.learn(&record("a", Some("/kubepods/memory.max"))).expect_err("refused").to_string();
-        assert!(error.starts_with("cgroup_parent: "), "{error}");
+        for parent in ["/kubepods/memory.max", "/own", "/own/another-pod"] {
+            let error = places.learn(&record("a", Some(parent))).expect_err("refused").to_string();
+            assert!(error.starts_with("cgroup_parent: "), "{error}");
+        }
+        places.learn(&record("a", Some("/owner"))).expect("beside it");
     }
 }

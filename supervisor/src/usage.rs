@@ -1,6 +1,7 @@
 //! What pods and containers use, for many of them at once.
 //!
-//! Owns: which files of the kernel are read for which answer, and that what is gone meanwhile is left out. Never: asks a shim,
+//! Owns: which files of the kernel are read for which answer, and that what is gone meanwhile, or cannot be read, is left out: one broken
+//! group stays one. Never: asks a shim,
 //! is called on an actor's thread (all of it blocks), or keeps earlier values.
 
 mod interfaces;
@@ -31,7 +32,7 @@ pub(crate) fn measure(machine: &Machine, pods: Vec<Subject>, depth: Depth) -> Re
     let whole = pods.iter().filter(|(pod, _)| pod.scope == Scope::Whole);
     let namespaces = whole.filter_map(|(pod, namespace)| Some((pod.id.clone(), namespace.clone()?)));
     let mut interfaces = interfaces::of_all(namespaces.collect());
-    pods.into_iter().map(|(pod, _)| measure_pod(machine, pod, &mut interfaces, depth)).collect()
+    Ok(pods.into_iter().map(|(pod, _)| measure_pod(machine, pod, &mut interfaces, depth)).collect())
 }
 
 fn measure_pod(
@@ -39,9 +40,9 @@ fn measure_pod(
     pod: PodToMeasure,
     interfaces: &mut BTreeMap<SandboxId, Vec<InterfaceUsage>>,
     depth: Depth,
-) -> Result<PodUsage> {
+) -> PodUsage {
     let group = match pod.scope {
-        Scope::Whole => found(group_usage(&machine.pod_group(&pod.id)?, depth, Members::Counted))?,
+        Scope::Whole => measured(machine.pod_group(&pod.id), depth, Members::Counted),
         Scope::ContainersAlone => None,
     };
     let mut containers = Vec::with_capacity(pod.containers.len());
@@ -50,7 +51,7 @@ fn measure_pod(
             Depth::Basic => Members::Unknown,
             Depth::Full => Members::Counted,
         };
-        let Some(group) = found(group_usage(&machine.container_group(&pod.id, &id)?, depth, members))? else {
+        let Some(group) = measured(machine.container_group(&pod.id, &id), depth, members) else {
             continue;
         };
         let limited = process.filter(|_| depth == Depth::Full);
@@ -58,16 +59,19 @@ fn measure_pod(
         containers.push(ContainerUsage { id, group, open_files_limit, disk: None });
     }
     let interfaces = interfaces.remove(&pod.id).unwrap_or_default();
-    Ok(PodUsage { id: pod.id, group, interfaces, containers })
+    PodUsage { id: pod.id, group, interfaces, containers }
 }
 
-/// Nothing for a group that is not there.
-fn found<T>(result: std::result::Result<T, CgroupError>) -> Result<Option<T>> {
-    match result {
-        Ok(found) => Ok(Some(found)),
+/// Nothing for a group that is not there, or cannot be read.
+fn measured(group: Result<Cgroup>, depth: Depth, members: Members) -> Option<GroupUsage> {
+    let usage = group.and_then(|group| match group_usage(&group, depth, members) {
         Err(CgroupError::NotFound { .. }) => Ok(None),
-        Err(failed) => Err(error(failed)),
-    }
+        usage => usage.map(Some).map_err(error),
+    });
+    usage.unwrap_or_else(|error| {
+        tracing::warn!(%error, "a group was not measured");
+        None
+    })
 }
 
 /// Whether the processes of a group are counted.

@@ -4,7 +4,8 @@ use mainstay::Network;
 use mainstay_cri_api::{
     ContainerEventResponse, ContainerEventType, ContainerState, GetEventsRequest, PodSandboxState,
 };
-use mainstay_integration_tests::wait;
+use mainstay_integration_tests::{script_spec, wait};
+use mainstay_messages::admin::Reference;
 use tonic::Streaming;
 
 use crate::rig;
@@ -96,6 +97,27 @@ async fn what_was_not_asked_for_over_the_interface_is_not_told() {
     rig.removed_pod(&pod).await;
     let rest = until_deleted(&mut events, &pod).await;
     assert_eq!(rest, named(&[(&pod, STARTED), (&pod, STOPPED), (&pod, DELETED)]));
+    rig.finish().await;
+}
+
+/// A creation that failed was told as the end and the deletion of a container that nobody had been told of.
+#[tokio::test]
+async fn a_container_that_could_not_be_made_is_not_told_of() {
+    let rig = rig!();
+    let mut events = open(&rig).await;
+    let pod = rig.made_pod("p", Network::None).await;
+    let mut spec = script_spec("lost", "true");
+    spec.rootfs = mainstay::Rootfs::Directory { path: "/does/not/exist".into() };
+    spec.identity = Some(mainstay::ContainerIdentity { name: "lost".to_owned(), attempt: 0 });
+    let made = async { rig.admin().await.create_container(Reference(pod.clone()), spec).await };
+    wait::finish("a creation fails", made).await.expect_err("it has no root");
+    let listed = rig.admin().await.list_containers().await.expect("a list");
+    for lost in listed {
+        rig.removed_container(lost.record.id.as_str()).await;
+    }
+    rig.removed_pod(&pod).await;
+    let all = until_deleted(&mut events, &pod).await;
+    assert_eq!(all, named(&[(&pod, CREATED), (&pod, STARTED), (&pod, STOPPED), (&pod, DELETED)]));
     rig.finish().await;
 }
 

@@ -163,6 +163,16 @@ async fn devices_have_the_permissions_that_are_given() {
     let linux = LinuxContainerConfig { security_context: Some(privileged), resources: None };
     let privileged =
         ContainerConfig { linux: Some(linux), ..busybox::script("privileged", "exec sleep 1000") };
+    let refused = rig.create(&pod, &privileged).await;
+    assert_refused(
+        refused,
+        Code::InvalidArgument,
+        &["privileged", "a pod that was not asked for as privileged"],
+    );
+    let mut trusted = busybox::pod(&rig, "trusted");
+    let security = trusted.linux.as_mut().and_then(|linux| linux.security_context.as_mut());
+    security.expect("given").privileged = true;
+    let pod = rig.run_pod(&trusted).await;
     let id = rig.run_container(&pod, &privileged).await;
     assert_eq!(rig.says(&id, "stat -c '%t %T' /dev/kmsg").await, "1 b");
     let mounts = rig.says(&id, "cat /proc/mounts").await;

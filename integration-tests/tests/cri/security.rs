@@ -91,11 +91,11 @@ async fn filters_capabilities_and_paths_are_those_that_are_given() {
         });
         security.no_new_privs = true;
         security.readonly_rootfs = true;
-        security.masked_paths = vec!["/etc/passwd".to_owned()];
+        security.masked_paths = vec!["/proc/version".to_owned()];
         security.readonly_paths = vec!["/tmp".to_owned()];
     });
     let container = rig.run_container(&pod, &limited).await;
-    let script = "while read k v; do case $k in CapEff:|NoNewPrivs:) echo $v;; esac; done < /proc/1/status; wc -c < /etc/passwd; echo > /x || echo read-only";
+    let script = "while read k v; do case $k in CapEff:|NoNewPrivs:) echo $v;; esac; done < /proc/1/status; wc -c < /proc/version; echo > /x || echo read-only";
     let said = rig.says(&container, script).await;
     assert_eq!(said, "0000000000001000\n1\n0\nread-only");
     rig.finish().await;

@@ -228,9 +228,16 @@ impl Security {
         let Some(label) = &self.selinux else { return Ok(()) };
         let SelinuxLabel { user, role, kind, level } = label;
         for (field, part) in [("user", user), ("role", role), ("type", kind), ("level", level)] {
-            // A level has colons in it.
-            if !word(part) || (field != "level" && part.contains(':')) {
-                return Err(Error::invalid(format!("selinux.{field}"), quoted(part), expected("a word")));
+            // It becomes a part of the options of mounts, where a comma or a quotation mark ends it: a label with such in it would be
+            // another option. A level alone has colons, and commas between its categories.
+            let fits = |c: char| {
+                c.is_ascii_alphanumeric() || "_.-".contains(c) || (field == "level" && ":,".contains(c))
+            };
+            if part.len() > PROFILE_NAME_LENGTH_MAX || !part.chars().all(fits) {
+                let expected = format!(
+                    "letters, digits, '_', '.' and '-' (and ':' and ',' in a level), at most {PROFILE_NAME_LENGTH_MAX} bytes"
+                );
+                return Err(Error::invalid(format!("selinux.{field}"), quoted(part), expected));
             }
         }
         Ok(())

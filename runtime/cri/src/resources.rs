@@ -36,16 +36,16 @@ pub(crate) fn limits(asked: &LinuxContainerResources) -> Resources {
 }
 
 /// A change of limits that are in force. Memory that is given without swap takes along what swap there was beside it: the limit of both
-/// together would be below that of memory alone otherwise.
+/// together would be below that of memory alone otherwise. Swap without a limit stays so.
 pub(crate) fn change(asked: &LinuxContainerResources, in_force: &Resources) -> Resources {
     let mut change = limits(asked);
     if change.memory_swap_bytes.is_none()
         && let (Some(memory), Some(before), Some(both)) =
             (change.memory_bytes, in_force.memory_bytes, in_force.memory_swap_bytes)
     {
-        change.memory_swap_bytes = Some(match memory {
-            UNLIMITED => UNLIMITED,
-            memory => memory.saturating_add(both.saturating_sub(before)),
+        change.memory_swap_bytes = Some(match (memory, both) {
+            (UNLIMITED, _) | (_, UNLIMITED) => UNLIMITED,
+            (memory, both) => memory.saturating_add(both.saturating_sub(before)),
         });
     }
     if let (Some(time), Some(before)) = (&mut change.cpu_time, in_force.cpu_time)
@@ -122,5 +122,16 @@ mod tests {
         assert_eq!(found.cpu_time, Some(CpuTime { quota_us: 9, period_us: 7 }));
         let asked = LinuxContainerResources { memory_swap_limit_in_bytes: 300, ..asked };
         assert_eq!(change(&asked, &in_force).memory_swap_bytes, Some(300));
+    }
+
+    /// Less memory for a container whose swap had no limit got it one of 2^64 bytes less the difference.
+    #[test]
+    fn swap_without_a_limit_stays_so() {
+        let in_force =
+            Resources { memory_bytes: Some(100), memory_swap_bytes: Some(UNLIMITED), ..Resources::default() };
+        for memory in [50, 300] {
+            let asked = LinuxContainerResources { memory_limit_in_bytes: memory, ..Default::default() };
+            assert_eq!(change(&asked, &in_force).memory_swap_bytes, Some(UNLIMITED));
+        }
     }
 }

@@ -134,7 +134,8 @@ fn running(node: &Node, id: &str, operation: &str) -> Result<Arc<ContainerSnapsh
     required("container_id", id)?;
     let container = filter::container(&node.runtime, id)?;
     let record = &container.record;
-    if record.phase != ContainerPhase::Running {
+    // In its grace time it runs still.
+    if !matches!(record.phase, ContainerPhase::Running | ContainerPhase::Stopping) {
         return Err(wrong_phase(
             Kind::Container,
             &record.id,

@@ -220,8 +220,8 @@ impl Nri {
         let changed = changed.await;
         let (merged, untouched) = round.end(changed)?;
         others::begin(&self.0.node, merged.others, merged.evictions);
-        // What they left alone does not go through their form and back.
-        Ok(merged.limits.filter(|_| !untouched))
+        // What they left alone does not go through their form and back, nor does what that form has no place for.
+        Ok(merged.limits.filter(|_| !untouched).map(|made| limits.changed_by(&made)))
     }
 
     async fn told(&self, event: Event, object: Object, request: Request) -> BTreeSet<PluginName> {

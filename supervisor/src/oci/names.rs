@@ -95,7 +95,8 @@ fn network_resolver(network: &PodNetwork, host: &HostFacts) -> Resolver {
     }
     let reachable = |text: &Option<String>| {
         let mut resolver = Resolver::parse(text.as_deref().unwrap_or_default());
-        resolver.servers.retain(|server| !server.parse().is_ok_and(|ip: IpAddr| ip.is_loopback()));
+        let of = |server: &str| server.split('%').next().and_then(|address| address.parse().ok());
+        resolver.servers.retain(|server| !of(server).is_some_and(|ip: IpAddr| ip.is_loopback()));
         resolver
     };
     let own = reachable(&host.resolver);
@@ -207,7 +208,8 @@ mod tests {
     #[test]
     fn what_is_given_is_written_and_mounts_of_the_container_win() {
         let given = pod(|spec| {
-            spec.names.servers = vec!["10.0.0.1".parse().expect("good"), "fd00::1".parse().expect("good")];
+            spec.names.servers =
+                ["10.0.0.1", "fe80::1%eth0"].map(|server| server.parse().expect("good")).into();
             spec.names.searches = vec!["a.b".into(), "b".into()];
             spec.names.options = vec!["ndots:2".into()];
             spec.names.hosts =
@@ -215,7 +217,7 @@ mod tests {
         });
         let mut record = container(Rootfs::Host);
         let files = texts(&record, &given);
-        let resolver = "nameserver 10.0.0.1\nnameserver fd00::1\nsearch a.b b\noptions ndots:2\n";
+        let resolver = "nameserver 10.0.0.1\nnameserver fe80::1%eth0\nsearch a.b b\noptions ndots:2\n";
         let hosts =
             "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\tweb\n10.0.0.7\tdb\n";
         assert_eq!(files, [("resolv.conf", resolver.to_owned()), ("hosts", hosts.to_owned())]);

@@ -13,7 +13,7 @@ use mainstay_messages::supervisor::{SignalScope, TaskKnowledge, TaskStatus};
 use mainstay_messages::{Error, ExecId, Exit, Result, Signal};
 
 use super::{
-    Answer, Ask, Draft, Effect, ExecLore, Forward, Input, Standing, StartLore, State, Wake, forward,
+    Answer, Ask, Draft, Effect, ExecLore, Forward, Input, Standing, StartLore, State, Stop, Wake, forward,
     is_definite, never_ran,
 };
 use crate::call::CallId;
@@ -134,7 +134,10 @@ impl State {
         if self.removal.is_some() {
             return Outcome::Deny { call, error: self.terminating() };
         }
-        if self.phase() != ContainerPhase::Running || self.stop.is_some() {
+        // One that was asked to stop runs still: in its grace time people look into it, and probes go on.
+        let runs = matches!(self.phase(), ContainerPhase::Running | ContainerPhase::Stopping);
+        let is_killed = self.stop.as_ref().is_some_and(Stop::is_killing);
+        if !runs || is_killed || self.record.exit.is_some() {
             return self.wrong_phase(call, "starting an exec", "running");
         }
         if self.record.paused == Paused::Yes {

@@ -70,6 +70,11 @@ impl Stop {
     }
 
     /// What it is at, in words.
+    /// Whether it was sent SIGKILL.
+    pub(super) fn is_killing(&self) -> bool {
+        matches!(self.stage, Stage::Killing { .. })
+    }
+
     pub(super) fn step(&self) -> String {
         match self.stage {
             Stage::Waiting { .. } => "wait until it is made or started".to_owned(),
@@ -175,7 +180,7 @@ impl State {
 
     /// The answer to a query about PID 1: it counts where no exit was reported although one is due.
     pub(super) fn queried(&self, result: Result<TaskKnowledge>, now: Now) -> Outcome<Self> {
-        let killing = matches!(self.stop, Some(Stop { stage: Stage::Killing { .. }, .. }));
+        let killing = self.stop.as_ref().is_some_and(Stop::is_killing);
         if self.ended().is_some() || !killing {
             return Outcome::Ignore { call: None, why: "the answer is not needed" };
         }
@@ -329,7 +334,7 @@ impl Draft {
     }
 
     fn caller(&mut self, call: CallId) -> Caller {
-        let killing = matches!(self.next.stop, Some(Stop { stage: Stage::Killing { .. }, .. }));
+        let killing = self.next.stop.as_ref().is_some_and(Stop::is_killing);
         if !killing {
             return Caller::patient(call);
         }

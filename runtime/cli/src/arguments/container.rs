@@ -8,8 +8,8 @@ use clap::{Args, ValueEnum};
 use mainstay_messages::admin::Reference;
 use mainstay_messages::image::PullPolicy;
 use mainstay_messages::spec::{
-    AppArmor, CgroupParent, Device, DeviceRule, HostEntry, HugepageLimit, IdMapping, Mac, Mount, Network,
-    NewPrivileges, PortMapping, Rlimit, Seccomp, UserNamespace,
+    AppArmor, CgroupParent, Device, DeviceRule, HostEntry, HugepageLimit, IdMapping, Mac, Mount, NameServer,
+    Network, NewPrivileges, PortMapping, Rlimit, Seccomp, UserNamespace,
 };
 use mainstay_messages::{Name, Signal};
 
@@ -278,7 +278,7 @@ pub struct SandboxArguments {
     pub sysctls: Vec<(String, String)>,
     /// A name server
     #[arg(long, value_name = "ADDRESS", help_heading = "Names")]
-    pub dns: Vec<IpAddr>,
+    pub dns: Vec<NameServer>,
     /// A domain that short names are looked up in
     #[arg(long, value_name = "DOMAIN", help_heading = "Names")]
     pub dns_search: Vec<String>,

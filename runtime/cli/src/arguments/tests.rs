@@ -222,6 +222,7 @@ fn exec_makes_the_spec(#[case] line: &str) {
 #[case("run --pid-of c cmd", ErrorKind::MissingRequiredArgument)]
 #[case("run --device fuse cmd", ErrorKind::ValueValidation)]
 #[case("run --dns x cmd", ErrorKind::ValueValidation)]
+#[case("run --dns 10.0.0.1%eth0 cmd", ErrorKind::ValueValidation)]
 #[case("stop", ErrorKind::MissingRequiredArgument)]
 #[case("kill -s BLA web", ErrorKind::ValueValidation)]
 #[case("events --since x", ErrorKind::ValueValidation)]

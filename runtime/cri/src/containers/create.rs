@@ -41,7 +41,7 @@ pub(crate) async fn create(
         log_path: log_path(&config, &pod),
         notes: kept(config.image.as_ref(), &image),
         identity: Some(identity.clone()),
-        ..spec::spec(names::of_container(&identity), asked)?
+        ..spec::spec(names::of_container(&identity), asked).await?
     };
     let name = spec.name.clone();
     match node.runtime.create_container(&pod.record.id, spec).await {

@@ -1,7 +1,7 @@
 //! What a container of Kubernetes is to be, in the words of the core.
 //!
 //! Owns: which field of `ContainerConfig` becomes which of [`ContainerSpec`], and what is wrong with one that cannot. Pure but for the
-//! profiles of the node, which the caller reads. Never: decides what a container gets where the interface says nothing; that is the
+//! profiles of the node ([`profile`]). Never: decides what a container gets where the interface says nothing; that is the
 //! core's, but where the two differ in what nothing means (below).
 //!
 //! | nothing said of | is |
@@ -12,12 +12,11 @@
 //! | the mounts below one that can only be read | as on the host |
 
 mod mounts;
+mod profile;
 mod resources;
 mod security;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use mainstay::{
@@ -28,7 +27,6 @@ use mainstay_cri_api::{
     self as api, ContainerConfig, KeyValue, LinuxContainerConfig, LinuxContainerSecurityContext,
     NamespaceMode, NamespaceOption,
 };
-use mainstay_messages::spec::SECCOMP_PROFILE_LENGTH_MAX;
 
 use super::signal;
 use crate::failure::{Failure, Result};
@@ -50,22 +48,14 @@ pub(crate) struct Asked<'a> {
 }
 
 /// The spec of a container. Its labels, annotations, log, identity and notes are filled in by the caller.
-pub(crate) fn spec(name: Name, asked: Asked<'_>) -> Result<ContainerSpec> {
+pub(crate) async fn spec(name: Name, asked: Asked<'_>) -> Result<ContainerSpec> {
     let Asked { config, pod, image } = asked;
-    container_spec(name, config, &pod.record.spec, image.id.0.parse()?, read_profile)
-}
-
-/// A system call profile of the node.
-fn read_profile(path: &Path) -> std::result::Result<String, String> {
-    if !path.is_absolute() {
-        return Err("it is not absolute".to_owned());
-    }
-    let mut json = String::new();
-    let most = SECCOMP_PROFILE_LENGTH_MAX as u64 + 1;
-    let file = File::open(path).map_err(|error| error.to_string())?;
-    // One that is too large is refused by what is left of it.
-    file.take(most).read_to_string(&mut json).map_err(|error| error.to_string())?;
-    Ok(json)
+    let read = match security::seccomp_file(config) {
+        Some(file) => profile::read(file).await,
+        None => Err("it was not read".to_owned()),
+    };
+    // There is one such file at most.
+    container_spec(name, config, &pod.record.spec, image.id.0.parse()?, |_| read.clone())
 }
 
 fn container_spec(

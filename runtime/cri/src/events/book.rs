@@ -7,11 +7,14 @@
 //!                     └───────────────────┘
 //! ```
 //!
-//! Of several streams of one client, the last one counts that was opened.
+//! A page belongs to a process. Another process of the same program and user takes it over once it was left: it is the same client, started
+//! again. While it is read, the other one gets a page of its own, which begins where the first one has come. Of several streams of one
+//! process, the last one counts that was opened.
+//!
+//! All of it is in memory, and ends with the daemon.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,11 +24,12 @@ use tonic::transport::server::UdsConnectInfo;
 
 use crate::limits::EVENT_CLIENTS_MAX;
 
-/// Who reads events: a program of a user.
+/// Who reads events: a program of a user, and which process of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
     user: Option<u32>,
     program: Program,
+    process: Option<i32>,
 }
 
 /// What a client is known by.
@@ -40,10 +44,23 @@ enum Program {
 
 /// How far one stream has come.
 #[derive(Debug)]
-pub(crate) struct Track {
-    position: AtomicU64,
+pub(crate) struct Track(Mutex<Place>);
+
+/// What a client has: both halves belong to the same moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    position: Seq,
     /// Pods of which it was said that they have ended.
-    pub(super) ended: Mutex<HashSet<SandboxId>>,
+    ended: HashSet<SandboxId>,
+}
+
+/// What a message changes in the pods of which it was said that they have ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// The message says that it has ended.
+    Ended(SandboxId),
+    /// Nothing more comes of it.
+    Gone(SandboxId),
 }
 
 /// See the module.
@@ -67,27 +84,59 @@ impl Client {
         let process = peer.and_then(|peer| peer.pid());
         let file =
             |pid| std::fs::read_link(format!("/proc/{pid}/exe")).map_or(Program::Process(pid), Program::File);
-        Self { user: peer.map(|peer| peer.uid()), program: process.map_or(Program::Unknown, file) }
+        Self { user: peer.map(|peer| peer.uid()), program: process.map_or(Program::Unknown, file), process }
+    }
+
+    /// Whether the other one may be the same client, started again.
+    fn is_program_of(&self, other: &Self) -> bool {
+        (self.user, &self.program) == (other.user, &other.program)
+    }
+}
+
+impl Change {
+    pub(super) fn apply(self, ended: &mut HashSet<SandboxId>) {
+        match self {
+            Self::Ended(pod) => {
+                ended.insert(pod);
+            }
+            Self::Gone(pod) => {
+                ended.remove(&pod);
+            }
+        }
     }
 }
 
 impl Track {
-    fn new(position: Seq, ended: HashSet<SandboxId>) -> Arc<Self> {
-        Arc::new(Self { position: AtomicU64::new(position.0), ended: Mutex::new(ended) })
+    fn new(place: Place) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(place)))
     }
 
-    /// The client has all up to here.
-    pub(super) fn has(&self, position: Seq) {
-        self.position.fetch_max(position.0, Ordering::Relaxed);
+    fn at(position: Seq) -> Arc<Self> {
+        Self::new(Place { position, ended: HashSet::new() })
     }
 
-    fn position(&self) -> Seq {
-        Seq(self.position.load(Ordering::Relaxed))
+    /// The client has all up to here, and knows of this change.
+    pub(super) fn has(&self, position: Seq, change: Option<Change>) {
+        let mut place = self.lock();
+        place.position = place.position.max(position);
+        if let Some(change) = change {
+            change.apply(&mut place.ended);
+        }
     }
 
-    pub(super) fn ended(&self) -> MutexGuard<'_, HashSet<SandboxId>> {
-        // Each change of the set is one call, so that a poisoned lock holds a sound set.
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The pods of which the client was told that they have ended.
+    pub(super) fn ended(&self) -> HashSet<SandboxId> {
+        self.lock().ended.clone()
+    }
+
+    /// The newest entry of which the client has all.
+    pub(super) fn position(&self) -> Seq {
+        self.lock().position
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Place> {
+        // Nothing panics while it is held, so that a poisoned lock holds a sound place.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -104,10 +153,17 @@ impl Book {
         let now = Instant::now();
         let mut pages = self.pages();
         pages.retain(|_, page| page.left_at.is_none_or(|at| now.duration_since(at) < resume));
-        let track = match pages.get(client) {
-            Some(Page { track, .. }) => Track::new(track.position(), track.ended().clone()),
-            None if now.duration_since(self.begun) < resume => Track::new(began, HashSet::new()),
-            None => Track::new(last, HashSet::new()),
+        let track = match before(&pages, client) {
+            Some((owner, page)) => {
+                let track = Track::new(page.track.lock().clone());
+                if page.left_at.is_some() {
+                    let owner = owner.clone();
+                    pages.remove(&owner);
+                }
+                track
+            }
+            None if now.duration_since(self.begun) < resume => Track::at(began),
+            None => Track::at(last),
         };
         make_room(&mut pages);
         pages.insert(client.clone(), Page { track: Arc::clone(&track), left_at: None });
@@ -129,6 +185,12 @@ impl Book {
     }
 }
 
+/// Where a client goes on: on its own page, else on the one that was left last by its program, else beside one that is read.
+fn before<'a>(pages: &'a HashMap<Client, Page>, client: &Client) -> Option<(&'a Client, &'a Page)> {
+    let of_program = || pages.iter().filter(|(other, _)| other.is_program_of(client));
+    pages.get_key_value(client).or_else(|| of_program().max_by_key(|(_, page)| page.left_at))
+}
+
 /// Of too many clients, the one that has been away for longest is forgotten.
 fn make_room(pages: &mut HashMap<Client, Page>) {
     while pages.len() >= EVENT_CLIENTS_MAX {
@@ -146,7 +208,15 @@ mod tests {
     const RESUME: Duration = Duration::from_secs(60);
 
     fn client(number: i32) -> Client {
-        Client { user: Some(0), program: Program::Process(number) }
+        Client { user: Some(0), program: Program::Process(number), process: Some(number) }
+    }
+
+    fn kubelet(process: i32) -> Client {
+        Client { user: Some(0), program: Program::File("/usr/bin/kubelet".into()), process: Some(process) }
+    }
+
+    fn pod() -> SandboxId {
+        SandboxId::from_random([7; 16])
     }
 
     fn book() -> Book {
@@ -159,16 +229,55 @@ mod tests {
         let book = book();
         let (after, track) = book.open(&client(1), RESUME, Seq(10), Seq(3));
         assert_eq!(after, Seq(10));
-        track.has(Seq(12));
-        track.has(Seq(11));
+        track.has(Seq(12), None);
+        track.has(Seq(11), None);
         book.left(&client(1), &track);
         assert_eq!(book.open(&client(2), RESUME, Seq(20), Seq(3)).0, Seq(20));
         let (after, again) = book.open(&client(1), RESUME, Seq(20), Seq(3));
         assert_eq!(after, Seq(12));
         // Its first stream was given up before that was noticed.
         book.left(&client(1), &track);
-        again.has(Seq(15));
+        again.has(Seq(15), None);
         assert_eq!(book.open(&client(1), RESUME, Seq(20), Seq(3)).0, Seq(15));
+    }
+
+    /// A program that was started again is another process, and the same client.
+    #[test]
+    fn a_program_that_was_started_again_takes_over_the_page_that_it_has_left() {
+        let book = book();
+        let (_, track) = book.open(&kubelet(1), RESUME, Seq(10), Seq(3));
+        track.has(Seq(12), None);
+        book.left(&kubelet(1), &track);
+        assert_eq!(book.open(&kubelet(2), RESUME, Seq(20), Seq(3)).0, Seq(12));
+        assert_eq!(book.pages().keys().collect::<Vec<_>>(), [&kubelet(2)]);
+    }
+
+    /// Two processes of one program shared one place: the second one took the page while the first one read, and when both came back
+    /// one of them had what the other one had read.
+    #[test]
+    fn two_processes_of_one_program_that_read_at_once_have_a_page_each() {
+        let book = book();
+        let (_, first) = book.open(&kubelet(1), RESUME, Seq(10), Seq(3));
+        first.has(Seq(11), None);
+        let (after, second) = book.open(&kubelet(2), RESUME, Seq(20), Seq(3));
+        assert_eq!(after, Seq(11), "it may be the first one, started again before that was noticed");
+        second.has(Seq(30), None);
+        first.has(Seq(15), None);
+        book.left(&kubelet(2), &second);
+        book.left(&kubelet(1), &first);
+        assert_eq!(book.open(&kubelet(1), RESUME, Seq(40), Seq(3)).0, Seq(15));
+        assert_eq!(book.open(&kubelet(2), RESUME, Seq(40), Seq(3)).0, Seq(30));
+    }
+
+    #[test]
+    fn what_was_said_of_a_pod_is_known_when_its_client_comes_back() {
+        let (book, pod) = (book(), pod());
+        let (_, track) = book.open(&client(1), RESUME, Seq(10), Seq(3));
+        track.has(Seq(11), Some(Change::Ended(pod.clone())));
+        let (_, again) = book.open(&client(1), RESUME, Seq(20), Seq(3));
+        assert_eq!(again.ended(), HashSet::from([pod.clone()]));
+        again.has(Seq(12), Some(Change::Gone(pod)));
+        assert_eq!(again.ended(), HashSet::new());
     }
 
     #[test]

@@ -7,8 +7,8 @@
 //! | pod removed | deleted |
 //! | container prepared, started, exited, removed | created, started, stopped, deleted |
 //!
-//! A pod that never was ready is not told of, and neither is what was not asked for over this interface. The statuses are those of the
-//! moment at which the event is told, never of one before it.
+//! A pod that never was ready is not told of, nor a container that never was prepared, nor what was not asked for over this interface.
+//! The statuses are those of the moment at which the event is told, never of one before it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use mainstay::{ContainerId, ContainerSnapshot, Event, SandboxId, SandboxPhase, S
 use mainstay_cri_api::{ContainerEventResponse, ContainerEventType, PodSandboxState, PodSandboxStatus};
 use tokio::time::Instant;
 
-use super::book::Track;
+use super::book::{Change, Track};
 use crate::limits::{EVENT_PODS_MAX, EVENT_SETTLE_MS};
 use crate::node::Node;
 use crate::{containers, filter, pods, times};
@@ -26,10 +26,17 @@ use crate::{containers, filter, pods, times};
 /// Time between two looks whether a snapshot shows what the journal says, in milliseconds.
 const LOOK_MS: u64 = 2;
 
+/// A message, and what the client knows once it has it.
+pub(super) struct Told {
+    pub(super) message: ContainerEventResponse,
+    pub(super) change: Option<Change>,
+}
+
 /// What one stream knows beside the journal.
 pub(super) struct Telling {
     node: Arc<Node>,
-    track: Arc<Track>,
+    /// Pods of which it was said that they have ended, with what still waits to be read.
+    ended: HashSet<SandboxId>,
     /// The pods that it may tell of, as they were last: one that is gone has no snapshot any more.
     seen: HashMap<SandboxId, PodSandboxStatus>,
     /// Pods that were not asked for over this interface.
@@ -37,17 +44,17 @@ pub(super) struct Telling {
 }
 
 impl Telling {
-    pub(super) fn new(node: Arc<Node>, track: &Arc<Track>) -> Self {
+    pub(super) fn new(node: Arc<Node>, track: &Track) -> Self {
         let seen = filter::pods(&node.runtime).into_iter();
         let seen = seen.filter(|pod| !pod.record.is_half_made());
         let seen = seen.map(|pod| (pod.record.id.clone(), pods::show::status(&pod.record))).collect();
         let others = node.runtime.sandboxes().into_iter().filter(|pod| pod.record.spec.identity.is_none());
         let others = others.map(|pod| pod.record.id.clone()).take(EVENT_PODS_MAX).collect();
-        Self { node, track: Arc::clone(track), seen, others }
+        Self { node, ended: track.ended(), seen, others }
     }
 
     /// The messages that an entry comes to, in their order.
-    pub(super) async fn messages(&mut self, event: &Event) -> Vec<ContainerEventResponse> {
+    pub(super) async fn messages(&mut self, event: &Event) -> Vec<Told> {
         let Some(pod) = event.subject.sandbox.clone() else { return Vec::new() };
         let over = matches!(event.what, What::SandboxRemoved);
         if event.subject.exec.is_some() {
@@ -74,6 +81,10 @@ impl Telling {
         if over {
             self.seen.remove(&pod);
         }
+        let change = if event.subject.container.is_some() { None } else { change_by(&pod, &event.what) };
+        if let Some(change) = change.clone() {
+            change.apply(&mut self.ended);
+        }
         let message = |kind: &ContainerEventType| ContainerEventResponse {
             container_id: id.to_owned(),
             container_event_type: (*kind).into(),
@@ -81,7 +92,7 @@ impl Telling {
             pod_sandbox_status: Some(status.clone()),
             containers_statuses: statuses.clone(),
         };
-        types.iter().map(message).collect()
+        types.iter().map(|kind| Told { message: message(kind), change: change.clone() }).collect()
     }
 
     async fn of_pod(&mut self, id: &SandboxId, what: &What) -> &'static [ContainerEventType] {
@@ -100,14 +111,12 @@ impl Telling {
             What::SandboxNotReady { .. } | What::SandboxStopped => {
                 self.settled(|node| node.runtime.sandbox(id).map_or(true, |pod| !is_ready(pod.record.phase)))
                     .await;
-                let told = self.was_ready(id).await && self.track.ended().insert(id.clone());
+                let told = !self.ended.contains(id) && self.was_ready(id).await;
                 if told { &[ContainerStoppedEvent] } else { &[] }
             }
             What::SandboxRemoved => {
                 self.settled(|node| node.runtime.sandbox(id).is_err()).await;
-                let told = self.was_ready(id).await;
-                self.track.ended().remove(id);
-                if told { &[ContainerDeletedEvent] } else { &[] }
+                if self.was_ready(id).await { &[ContainerDeletedEvent] } else { &[] }
             }
             _ => &[],
         }
@@ -130,10 +139,13 @@ impl Telling {
         };
         let shown = |node: &Node| node.runtime.container(id).ok();
         self.settled(|node| shown(node).is_none_or(|container| shows(&container))).await;
-        match shown(&self.node) {
-            Some(container) if container.record.spec.identity.is_none() => &[],
-            _ => kind,
-        }
+        let told = match shown(&self.node) {
+            Some(container) if container.record.spec.identity.is_none() => false,
+            _ if matches!(what, What::ContainerPrepared { .. } | What::ContainerStarted { .. }) => true,
+            Some(container) => container.record.process.is_some() || container.record.started_at.is_some(),
+            None => self.was_prepared(id).await,
+        };
+        if told { kind } else { &[] }
     }
 
     /// A snapshot is published a moment after the entry.
@@ -168,6 +180,12 @@ impl Telling {
         life.is_ok_and(|life| life.iter().any(|event| event.what == What::SandboxReady))
     }
 
+    /// Whether a container that is gone ever was prepared: the journal knows. When it cannot be read, whoever reads is told.
+    async fn was_prepared(&self, id: &ContainerId) -> bool {
+        let life = self.node.runtime.explain(Subject::Container(id.clone())).await;
+        life.map_or(true, |life| is_life_of_one_prepared(life.iter().map(|event| &event.what)))
+    }
+
     /// How a pod is, or how it was last.
     fn pod_status(&mut self, id: &SandboxId) -> PodSandboxStatus {
         if let Ok(pod) = self.node.runtime.sandbox(id) {
@@ -184,5 +202,59 @@ impl Telling {
             .unwrap_or_else(|| PodSandboxStatus { id: id.to_string(), ..PodSandboxStatus::default() });
         status.set_state(PodSandboxState::SandboxNotready);
         status
+    }
+}
+
+/// What a message about a pod changes.
+fn change_by(pod: &SandboxId, what: &What) -> Option<Change> {
+    match what {
+        What::SandboxNotReady { .. } | What::SandboxStopped => Some(Change::Ended(pod.clone())),
+        What::SandboxRemoved => Some(Change::Gone(pod.clone())),
+        _ => None,
+    }
+}
+
+/// Whether a container was prepared, from what the journal still has of it. One whose beginning is not kept any more was.
+fn is_life_of_one_prepared<'a>(life: impl Iterator<Item = &'a What>) -> bool {
+    let mut begins = false;
+    for what in life {
+        match what {
+            What::ContainerPrepared { .. } | What::ContainerStarted { .. } => return true,
+            What::ContainerCreated => begins = true,
+            _ => {}
+        }
+    }
+    !begins
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A creation that failed was told as the end and the deletion of a container that nobody had been told of.
+    #[test]
+    fn a_container_that_could_not_be_made_is_not_told_of() {
+        let undone = What::Undone { step: "create".to_owned(), outcome: "no such program".to_owned() };
+        let failed = [What::ContainerCreated, undone, What::ContainerRemoved];
+        assert!(!is_life_of_one_prepared(failed.iter()));
+        let made = [What::ContainerCreated, What::ContainerPrepared { pid: 7 }, What::ContainerRemoved];
+        assert!(is_life_of_one_prepared(made.iter()));
+    }
+
+    /// The journal keeps its newest entries only, and a container may be older than all of them.
+    #[test]
+    fn a_container_whose_beginning_is_not_kept_any_more_is_told_of() {
+        assert!(is_life_of_one_prepared([What::ContainerRemoved].iter()));
+        assert!(is_life_of_one_prepared([].iter()));
+    }
+
+    #[test]
+    fn the_end_of_a_pod_is_remembered_until_it_is_gone() {
+        let (pod, mut ended) = (SandboxId::from_random([7; 16]), HashSet::new());
+        assert_eq!(change_by(&pod, &What::SandboxReady), None);
+        change_by(&pod, &What::SandboxStopped).expect("a change").apply(&mut ended);
+        assert!(ended.contains(&pod));
+        change_by(&pod, &What::SandboxRemoved).expect("a change").apply(&mut ended);
+        assert!(ended.is_empty());
     }
 }

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use mainstay::{
-    IdMapping, IdMappings, IpcMode, NameLookup, Network, PidMode, PodIdentity, PodPlan, PortMapping,
-    Protocol, SandboxSpec, UserNamespace,
+    IdMapping, IdMappings, IpcMode, NameLookup, NameServer, Network, PidMode, PodIdentity, PodPlan,
+    PortMapping, Protocol, SandboxSpec, UserNamespace,
 };
 use mainstay_cri_api as api;
 use mainstay_cri_api::{LinuxPodSandboxConfig, NamespaceMode, NamespaceOption, PodSandboxConfig};
@@ -133,8 +133,7 @@ fn names(dns: Option<&api::DnsConfig>) -> Result<NameLookup> {
     let Some(dns) = dns else { return Ok(NameLookup::default()) };
     let server = |(index, text): (usize, &String)| {
         let field = format!("config.dns_config.servers[{index}]");
-        text.parse::<IpAddr>()
-            .map_err(|_| Failure::invalid(field, format!("{text:?}"), "the address of a name server"))
+        text.parse().map_err(|_| Failure::invalid(field, format!("{text:?}"), NameServer::EXPECTED))
     };
     Ok(NameLookup {
         servers: dns.servers.iter().enumerate().map(server).collect::<Result<_>>()?,

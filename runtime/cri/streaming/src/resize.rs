@@ -1,6 +1,6 @@
 //! Sizes of terminals as clients send them: JSON objects, one after the other, in pieces of any length.
 //!
-//! Owns: finding the sizes in the pieces. Never: keeps more than one object may have.
+//! Owns: finding the sizes in the pieces. Never: keeps more than one object may have, or passes on a size without rows or columns.
 
 use serde::Deserialize;
 
@@ -36,6 +36,7 @@ enum State {
 
 impl SizeReader {
     /// The last size that is complete with these bytes; those before it are of no interest any more.
+    /// One without rows or columns is that of a terminal whose size nobody has set: it says nothing.
     pub(crate) fn read(&mut self, bytes: &[u8]) -> Option<TerminalSize> {
         if self.state == State::Lost {
             return None;
@@ -53,6 +54,7 @@ impl SizeReader {
         let mut sizes = serde_json::Deserializer::from_slice(&self.pending).into_iter::<Size>();
         let wrong = loop {
             match sizes.next() {
+                Some(Ok(Size { columns: 0, .. } | Size { rows: 0, .. })) => {}
                 Some(Ok(Size { columns, rows })) => last = Some(TerminalSize { rows, columns }),
                 Some(Err(error)) => break !error.is_eof(),
                 None => break false,
@@ -85,6 +87,16 @@ mod tests {
         let mut pieces = SizeReader::default();
         let found: Vec<_> = text.iter().filter_map(|byte| pieces.read(&[*byte])).collect();
         assert_eq!(found, [TerminalSize { rows: 40, columns: 120 }, TerminalSize { rows: 24, columns: 80 }]);
+    }
+
+    /// Where a terminal was made by a program that never set its size (`script`, some CI runners), its exec was refused.
+    #[test]
+    fn a_size_that_was_never_set_says_nothing() {
+        let mut reader = SizeReader::default();
+        assert_eq!(reader.read(b"{\"Width\":0,\"Height\":0}"), None);
+        assert_eq!(reader.read(b"{\"Width\":80,\"Height\":0}{\"Width\":0,\"Height\":24}"), None);
+        let text = b"{\"Width\":80,\"Height\":24}{\"Width\":0,\"Height\":0}";
+        assert_eq!(reader.read(text), Some(TerminalSize { rows: 24, columns: 80 }));
     }
 
     /// Bytes of sizes more often than others.

@@ -1,6 +1,6 @@
 //! Changes of containers that are there already: their limits, and that they are to be stopped.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use mainstay_messages::ContainerId;
 use mainstay_messages::spec::Resources;
@@ -115,7 +115,9 @@ impl Change {
     /// # Errors
     /// Never for what the runtime asked with and what was applied.
     pub fn finish(self) -> Result<ChangeMerged, AdjustError> {
-        let target = self.target.map(|target| limits(&target.resources)).transpose();
+        // Files of cgroup v2 that it was created with are told to plugins, and not theirs to change: they are not in the result.
+        let own = |target: Target| LinuxResources { unified: HashMap::new(), ..target.resources };
+        let target = self.target.map(|target| limits(&own(target))).transpose();
         let target = target.map_err(|fault| fault.of("all together"))?;
         let (others, evictions) = self.others.finish()?;
         Ok(ChangeMerged { limits: target, others, evictions })

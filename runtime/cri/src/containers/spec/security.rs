@@ -7,7 +7,8 @@ use mainstay::{
 };
 use mainstay_cri_api::security_profile::ProfileType;
 use mainstay_cri_api::{
-    Int64Value, LinuxContainerSecurityContext, SeLinuxOption, SecurityProfile, SupplementalGroupsPolicy,
+    ContainerConfig, Int64Value, LinuxContainerSecurityContext, SeLinuxOption, SecurityProfile,
+    SupplementalGroupsPolicy,
 };
 
 use super::known;
@@ -98,6 +99,17 @@ fn id(field: &str, id: &Int64Value) -> Result<u32> {
     u32::try_from(id.value).ok().filter(|id| *id != u32::MAX).ok_or_else(|| {
         Failure::invalid(format!("{FIELD}.{field}"), id.value.to_string(), "an id from 0 to 4294967294")
     })
+}
+
+/// The file of the node that [`security`] asks for, if it will.
+#[allow(deprecated, reason = "older clients give a text in place of a profile")]
+pub(super) fn seccomp_file(config: &ContainerConfig) -> Option<PathBuf> {
+    let given = config.linux.as_ref()?.security_context.as_ref().filter(|given| !given.privileged)?;
+    match profile(FIELD, given.seccomp.as_ref(), &given.seccomp_profile_path) {
+        Ok(Some(Profile::Localhost(file))) => Some(file.into()),
+        // What is wrong with it, the spec says.
+        _ => None,
+    }
 }
 
 #[allow(deprecated, reason = "older clients give a text in place of a profile")]

@@ -98,6 +98,15 @@ fn what_the_runtime_has_no_word_for_is_noted() {
     assert_eq!(parent, "/kubepods.slice/kubepods-pod1.slice");
 }
 
+/// kubelet passes on the host's own name servers under `dnsPolicy: Default`; one in a zone had every pod refused.
+#[test]
+fn a_name_server_in_a_zone_is_kept_as_it_came() {
+    let dns = api::DnsConfig { servers: vec!["fe80::1%eth0".to_owned()], ..Default::default() };
+    let spec = spec(&PodSandboxConfig { dns_config: Some(dns), ..config() }, "").expect("good");
+    assert_eq!(spec.names.servers[0].as_str(), "fe80::1%eth0");
+    assert_eq!(spec.check(), Ok(()));
+}
+
 #[test]
 fn a_refusal_names_its_field() {
     let nameless = PodSandboxConfig::default();

@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
+use super::{Told, tell};
 use crate::backend::{OpenProcess, OutputStream, Streams, TerminalSize};
 use crate::peer::Peer;
 use crate::resize::SizeReader;
@@ -62,8 +63,10 @@ pub(crate) async fn serve<Io>(
         Waited::Gone => None,
     };
     if let Some(outcome) = outcome {
-        opened.finish(&outcome, version).await;
-        connection.close().await;
+        // Else it is cut off.
+        if tell(opened.finish(&outcome, version), connection.gone()).await == Told::All {
+            connection.close().await;
+        }
     }
 }
 

@@ -11,9 +11,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
-use super::STDIN_QUEUE_PIECES;
+use super::{STDIN_QUEUE_PIECES, Told, tell};
 use crate::backend::{OpenProcess, OutputStream, Streams, TerminalSize};
 use crate::peer::{GoneGuard, Peer};
 use crate::resize::SizeReader;
@@ -67,18 +68,23 @@ pub(crate) async fn serve<Io>(
     // It owns the guard, so that the session hears of its end however it comes.
     let mut reading = tokio::spawn(reading.run(guard));
     let outcome =
-        session::run(opener, purpose, streams, FromClient { stdin, sizes, gone }, &mut client).await;
+        session::run(opener, purpose, streams, FromClient { stdin, sizes, gone: gone.clone() }, &mut client)
+            .await;
+    let limit = Duration::from_millis(websocket::CLOSE_MS);
     if let Some(outcome) = &outcome {
-        let text = outcome.text(version);
-        if !text.is_empty() {
-            client.send(ERROR, text.as_bytes()).await;
+        let farewell = async {
+            let text = outcome.text(version);
+            if !text.is_empty() {
+                client.send(ERROR, text.as_bytes()).await;
+            }
+            client.sink.close(CloseCode::Normal, "").await;
+        };
+        if tell(farewell, gone).await == Told::All {
+            // The client's answer to the close ends the reading; what it still sends is thrown away.
+            let _ = timeout(limit, &mut reading).await;
         }
-        client.sink.close(CloseCode::Normal, "").await;
-        // The client's answer to the close ends the reading; what it still sends is thrown away.
-        let limit = Duration::from_millis(websocket::CLOSE_MS);
-        let _ = tokio::time::timeout(limit, &mut reading).await;
     } else if let Ok(Ended::Wrong(code, reason)) = (&mut reading).await {
-        client.sink.close(code, &reason).await;
+        let _ = timeout(limit, client.sink.close(code, &reason)).await;
     }
     reading.abort();
 }

@@ -223,6 +223,9 @@ fn an_update_is_changed_plugin_by_plugin() {
     let asked = mainstay_messages::spec::Resources {
         memory_bytes: Some(64),
         cpu_time: Some(CpuTime::of_millis(500)),
+        // A container that had such files could not be updated at all, with any plugin there: they went through the same check as what
+        // plugins ask for.
+        unified: [("memory.high".to_owned(), "5".to_owned())].into(),
         ..Default::default()
     };
     let mut change = Change::update("box", described_limits(&asked));
