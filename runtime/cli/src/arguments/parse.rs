@@ -195,7 +195,7 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     year * 365 + leap_days + (153 * month_from_march + 2) / 5 + day - 1 - DAYS_FROM_0000_03_01_TO_1970
 }
 
-/// `SOURCE:TARGET[:OPTIONS]`, options being those of [`volume_option`]. A relative source is made absolute by the caller.
+/// `SOURCE:TARGET[:OPTIONS]`, options being those of `volume_option`. A relative source is made absolute by the caller.
 pub fn volume(text: &str) -> Result<Mount, String> {
     let expected = || {
         "expected SOURCE:TARGET or SOURCE:TARGET:OPTIONS with ro, ro-top, rw, rbind, bind, private, slave, shared, idmap, \
