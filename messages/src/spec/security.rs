@@ -97,7 +97,7 @@ pub enum Seccomp {
     /// A profile of the caller's.
     Profile {
         /// JSON as the OCI runtime specification has it (`linux.seccomp`), or as Docker's profile files do; at most
-        /// [`SECCOMP_PROFILE_LENGTH_MAX`] bytes.
+        /// [`super::SECCOMP_PROFILE_LENGTH_MAX`] bytes.
         json: String,
     },
 }

@@ -1,7 +1,7 @@
 //! The places where tests strike.
 //!
 //! Compiled to nothing without the feature `faults`, which only tests turn on. A program that has them is killed with
-//! SIGKILL at the place that the environment variable `KILL_AT` names; whoever comes first to a place with a [`Hang`] stays
+//! SIGKILL at the place that the environment variable `KILL_AT` names; whoever comes first to a place with a `Hang` stays
 //! there. Never: decides anything else.
 
 #[cfg(feature = "faults")]
