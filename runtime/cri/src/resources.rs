@@ -6,8 +6,6 @@ use mainstay::{ContainerRecord, CpuTime, HugepageLimit, Resources, UNLIMITED};
 use mainstay_cri_api as cri;
 use mainstay_cri_api::LinuxContainerResources;
 
-/// The period of a CPU quota that was given alone: the kernel's own.
-const CPU_PERIOD_DEFAULT_US: u64 = 100_000;
 /// The weights that the kernel takes. kubelet computes some below and above.
 const CPU_SHARES: (u64, u64) = (2, 262_144);
 
@@ -15,7 +13,7 @@ const CPU_SHARES: (u64, u64) = (2, 262_144);
 pub(crate) fn limits(asked: &LinuxContainerResources) -> Resources {
     let period_us = u64::try_from(asked.cpu_period).ok().filter(|period| *period > 0);
     let cpu_time = amount(asked.cpu_quota)
-        .map(|quota_us| CpuTime { quota_us, period_us: period_us.unwrap_or(CPU_PERIOD_DEFAULT_US) });
+        .map(|quota_us| CpuTime { quota_us, period_us: period_us.unwrap_or(CpuTime::PERIOD_DEFAULT_US) });
     let shares = u64::try_from(asked.cpu_shares).ok().filter(|shares| *shares > 0);
     let text = |text: &String| (!text.is_empty()).then(|| text.clone());
     let hugepages = asked

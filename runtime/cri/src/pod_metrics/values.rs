@@ -9,9 +9,7 @@ use mainstay_cri_api::{Metric, UInt64Value};
 use super::names::{self, Name};
 use crate::times;
 
-/// The kernel's own, which a container has that nothing was said for.
-const CPU_PERIOD_DEFAULT_US: u64 = 100_000;
-/// The same of the weight.
+/// The kernel's own weight, which a container has that nothing was said for.
 const CPU_SHARES_DEFAULT: u64 = 1_024;
 /// What cAdvisor calls the limit of open files.
 const MAX_OPEN_FILES: &str = "max_open_files";
@@ -139,8 +137,7 @@ impl Sink {
         let limits = record.limits();
         let bounded = |limit: Option<u64>| limit.filter(|limit| *limit != UNLIMITED);
         self.put(names::START_TIME_SECONDS, Some(record.started_at.unwrap_or(record.created_at).seconds()));
-        let CpuTime { quota_us, period_us } =
-            limits.cpu_time.unwrap_or(CpuTime { quota_us: UNLIMITED, period_us: CPU_PERIOD_DEFAULT_US });
+        let CpuTime { quota_us, period_us } = limits.cpu_time.unwrap_or(CpuTime::UNLIMITED);
         self.put(names::SPEC_CPU_PERIOD, Some(period_us));
         self.put(names::SPEC_CPU_QUOTA, bounded(Some(quota_us)));
         self.put(names::SPEC_CPU_SHARES, Some(limits.cpu_shares.unwrap_or(CPU_SHARES_DEFAULT)));
