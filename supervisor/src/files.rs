@@ -2,6 +2,8 @@
 //!
 //! Owns: writing and removing them. Never: knows what is in a spec, or talks to a shim. All of it blocks.
 
+mod removal;
+
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -24,6 +26,8 @@ use crate::inventory::detach_below;
 use crate::oci::NameFile;
 use crate::paths::{Directories, Layer, PRIVATE_DIRECTORY_MODE};
 use crate::peers;
+
+use removal::Removal;
 
 /// The mode of files that only the runtime may read.
 pub(crate) const PRIVATE_FILE_MODE: u32 = 0o600;
@@ -224,9 +228,18 @@ fn create_layer(lower: &Path, layer: &Layer, ids: Option<&IdMappings>) -> io::Re
 /// Removes a directory of a pod or container, whatever is in it, without following links or crossing into what is
 /// mounted there: that is taken away first. One that is not there is removed already.
 pub(crate) fn remove_tree(directory: &Path) -> Result<()> {
-    detach_below(directory)
-        .and_then(|()| ignore_missing(fs::remove_dir_all(directory)))
-        .map_err(at(directory))
+    remove_all(directory).map_err(at(directory))
+}
+
+fn remove_all(directory: &Path) -> io::Result<()> {
+    if removal::remove(directory)? == Removal::Gone {
+        return Ok(());
+    }
+    detach_below(directory)?;
+    match removal::remove(directory)? {
+        Removal::Gone => Ok(()),
+        Removal::Mounted => Err(io::ErrorKind::ResourceBusy.into()),
+    }
 }
 
 /// Removes a directory in which nothing is.

@@ -1,5 +1,8 @@
 //! Who has or had a name: a row for each pod and container, which outlives its record as long as the journal knows of it.
 //!
+//! A row changes with the first and the last write of its record alone: as long as there is a record the row stays, whatever its
+//! number, and each change of it would touch two pages more of the database.
+//!
 //! Owns: writing these rows with the records, deleting them with the journal, and finding them. Never: decides who has a name
 //! now; that is the router's.
 
@@ -60,7 +63,7 @@ pub(crate) fn bearers(transaction: &Transaction<'_>, name: &Name) -> rusqlite::R
 fn put(connection: &Connection) -> rusqlite::Result<rusqlite::CachedStatement<'_>> {
     connection.prepare_cached(
         "INSERT INTO names (kind, id, name, sandbox, created_at, seq) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-         ON CONFLICT (kind, id) DO UPDATE SET seq = ?6",
+         ON CONFLICT (kind, id) DO NOTHING",
     )
 }
 

@@ -1,9 +1,12 @@
 //! Layers and logs on a real file system.
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::symlink;
 
 use mainstay_messages::ContainerSpec;
 use mainstay_messages::Timestamp;
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::mount::mount_bind;
 
 use super::*;
 
@@ -70,6 +73,52 @@ fn removing_a_container_follows_no_link() {
     assert!(!layer.directory.exists());
     assert!(!directories.bundle(&record.sandbox, &record.id).exists());
     assert!(!directories.pod_logs(&record.sandbox).exists());
+    assert_eq!(fs::read(canary.join("file")).expect("untouched"), b"precious");
+}
+
+/// A container can make a tree deeper than this process may open files. With a descriptor for each directory on the way down such a
+/// container could never be removed: every attempt ended with "too many open files".
+#[test]
+fn no_tree_is_too_deep_to_be_removed() {
+    const DEPTH: usize = 25_000;
+    // In memory: on a disk that is told of every block that is given back, this takes a minute.
+    let temp = tempfile::tempdir_in("/dev/shm").expect("a temporary directory");
+    let tree = temp.path().join("tree");
+    fs::create_dir(&tree).expect("made");
+    let mut inner = open_directory(CWD, &tree);
+    for _ in 0..DEPTH {
+        rustix::fs::mkdirat(&inner, "d", Mode::RWXU).expect("made");
+        inner = open_directory(&inner, Path::new("d"));
+    }
+    drop(inner);
+    // The name that the first part of it would be moved to.
+    fs::create_dir_all(tree.join(".deep-1/full")).expect("made");
+    remove_tree(&tree).expect("removed");
+    assert!(!tree.exists());
+}
+
+fn open_directory(above: impl AsFd, path: &Path) -> OwnedFd {
+    openat(above, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).expect("opened")
+}
+
+/// What is mounted below a directory goes from there, and stays where it is from.
+#[test]
+fn what_is_mounted_is_not_emptied() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped what_is_mounted_is_not_emptied: it needs root");
+        return;
+    }
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    let (tree, canary) = (temp.path().join("tree"), temp.path().join("canary"));
+    fs::create_dir_all(tree.join("a/b")).expect("made");
+    fs::write(tree.join("a/file"), "").expect("written");
+    fs::create_dir(&canary).expect("made");
+    fs::write(canary.join("file"), "precious").expect("written");
+    for (source, target) in [("", "a/b"), ("file", "a/file")] {
+        mount_bind(canary.join(source), tree.join(target)).expect("mounted");
+    }
+    remove_tree(&tree).expect("removed");
+    assert!(!tree.exists());
     assert_eq!(fs::read(canary.join("file")).expect("untouched"), b"precious");
 }
 

@@ -4,6 +4,7 @@
 //! ```text
 //!  stop:    stop the containers ─► end the shim ─► Stopped
 //!  remove:  … grace 0 …         ─► end the shim ─► remove the containers ─► end the shim again ─► (nothing)
+//!           of one that is Stopped and has no containers:                   end the shim again ─► (nothing)
 //!  undo:                           end the shim ─────────────────────────────────────────────► (nothing)
 //! ```
 
@@ -76,6 +77,10 @@ impl State {
         }
         match self.work {
             Work::StopContainers => draft.ask(Ask::StopContainers { grace_ms: Some(0) }),
+            // Its end has been seen: what is left to do is to look once more, and to say that it is gone.
+            Work::None if self.phase() == SandboxPhase::Stopped && self.containers.is_empty() => {
+                draft.work(Work::ClearUp, Ask::StopShim);
+            }
             Work::None => draft.effect(Effect::Again(Input::Proceed)),
             _ => draft.hurry(),
         }
