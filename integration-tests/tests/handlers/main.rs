@@ -1,0 +1,3 @@
+//! Other people's runtimes and shims, on real processes.
+
+mod fault_shim;
