@@ -7,6 +7,7 @@ use mainstay_messages::audit::{Finding, Repair};
 use mainstay_messages::event::{Bearer, Event};
 use mainstay_messages::image::{Collected, Damage, Image, ImageName, Removed};
 use mainstay_messages::plugin::PluginStatus;
+use mainstay_messages::shim::ShimStatus;
 use mainstay_messages::record::{ContainerSnapshot, SandboxSnapshot};
 use mainstay_messages::sandbox::SandboxChange;
 use mainstay_messages::spec::{Resources, WindowSize};
@@ -222,6 +223,11 @@ impl Client {
     /// All plugins.
     pub async fn list_plugins(&self) -> Result<Vec<PluginStatus>> {
         answer!(self.call(Request::ListPlugins).await?, "ListPlugins", Response::Plugins(list) => list)
+    }
+
+    /// The shims that run.
+    pub async fn list_shims(&self) -> Result<Vec<ShimStatus>> {
+        answer!(self.call(Request::ListShims).await?, "ListShims", Response::Shims(list) => list)
     }
 
     /// Ends the connection of a plugin, which may come again, or is started again.
