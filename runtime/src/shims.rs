@@ -21,7 +21,8 @@ impl Runtime {
             .filter_map(|(sandbox, shim)| {
                 let record = &self.sandbox(&sandbox).ok()?.record;
                 let name = record.name().to_string();
-                Some(ShimStatus { sandbox, name, handler: None, shim })
+                let handler = record.spec.handler.as_ref().map(ToString::to_string);
+                Some(ShimStatus { sandbox, name, handler, shim })
             })
             .collect();
         shims.sort_by(|a, b| a.name.cmp(&b.name));

@@ -52,10 +52,16 @@ async fn ask(shim: &Shim) -> Result<(u32, InfoResponse)> {
 }
 
 fn said_of(protocol: u32, info: InfoResponse, uptime: Option<u64>) -> ShimSaid {
-    let backend = info.backend.into_option().map(|BackendInfo { program, version, protocol, pids, .. }| {
-        let pids = pids.into_iter().take(BACKEND_PROCESSES_MAX);
-        ShimBackend { program, version, protocol, processes: pids.map(|pid| process(pid, uptime)).collect() }
-    });
+    let backend =
+        info.backend.into_option().map(|BackendInfo { program, version, protocol, pids, .. }| {
+            let pids = pids.into_iter().take(BACKEND_PROCESSES_MAX);
+            ShimBackend {
+                program,
+                version,
+                protocol,
+                processes: pids.map(|pid| process(pid, uptime)).collect(),
+            }
+        });
     ShimSaid { version: info.version, protocol, containers: info.tasks, backend }
 }
 

@@ -31,8 +31,9 @@ const CALL_NS: i64 = 30_000_000_000;
 const HANGS_NS: i64 = 200_000_000;
 
 struct Stage {
-    directory: TempDir,
+    // Before the directory: its shims end first.
     place: Place,
+    directory: TempDir,
 }
 
 /// What came to the events' address.
@@ -53,7 +54,7 @@ impl Stage {
     fn new() -> Self {
         let directory = tempfile::Builder::new().prefix("mst-").tempdir().expect("a directory");
         let place = Place::make(&directory.path().join("fault"), Path::new(PROGRAM));
-        Self { directory, place }
+        Self { place, directory }
     }
 
     fn bundle(&self, id: &str, script: &str) -> PathBuf {
@@ -93,23 +94,6 @@ impl Stage {
         let output = self.command(id, "start");
         assert!(output.status.success(), "{output:?}");
         Client::connect(&String::from_utf8(output.stdout).expect("an address")).await.expect("it serves")
-    }
-}
-
-impl Drop for Stage {
-    /// A shim that was told to hang or to stay ends with the test: it has its socket, or does not care for signals' reasons.
-    fn drop(&mut self) {
-        let folder = self.place.program();
-        for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
-            if String::from_utf8_lossy(&line).starts_with(&*folder.to_string_lossy())
-                && let Some(pid) = pid.and_then(rustix::process::Pid::from_raw)
-            {
-                // It may just have ended.
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-            }
-        }
     }
 }
 

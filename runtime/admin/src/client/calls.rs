@@ -7,9 +7,9 @@ use mainstay_messages::audit::{Finding, Repair};
 use mainstay_messages::event::{Bearer, Event};
 use mainstay_messages::image::{Collected, Damage, Image, ImageName, Removed};
 use mainstay_messages::plugin::PluginStatus;
-use mainstay_messages::shim::ShimStatus;
 use mainstay_messages::record::{ContainerSnapshot, SandboxSnapshot};
 use mainstay_messages::sandbox::SandboxChange;
+use mainstay_messages::shim::ShimStatus;
 use mainstay_messages::spec::{Resources, WindowSize};
 use mainstay_messages::supervisor::DiskUsage;
 use mainstay_messages::{

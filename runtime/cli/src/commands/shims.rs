@@ -97,12 +97,8 @@ mod tests {
     }
 
     fn shim(name: &str, handler: Option<&str>, said: Result<Option<ShimBackend>, Error>) -> ShimStatus {
-        let said = said.map(|backend| ShimSaid {
-            version: "0.1.0".to_owned(),
-            protocol: 3,
-            containers: 2,
-            backend,
-        });
+        let said =
+            said.map(|backend| ShimSaid { version: "0.1.0".to_owned(), protocol: 3, containers: 2, backend });
         let shim = ShimDescription { process: process(17), said };
         ShimStatus {
             sandbox: SandboxId::from_random([1; 16]),

@@ -1,6 +1,9 @@
-//! The place of a fault shim in a test. Owns: the folder with the program's name in it, the plan, the calls. Never: runs it.
+//! The place of a fault shim in a test. Owns: the folder with the program's name in it, the plan, the calls, and that none of its
+//! shims outlives it. Never: starts one.
 
 use std::path::{Path, PathBuf};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 /// The name of the program.
 pub const PROGRAM: &str = "containerd-shim-fault-v2";
@@ -49,5 +52,28 @@ impl Place {
     /// How often a call of this beginning came.
     pub fn count(&self, beginning: &str) -> usize {
         self.calls().iter().filter(|call| call.starts_with(beginning)).count()
+    }
+
+    /// The shims of this place that run, and commands of it that hang.
+    pub fn running(&self) -> Vec<u32> {
+        let beginning = format!("{}\0", self.program().display());
+        let is_ours = |pid: &u32| {
+            // A zombie has no command line.
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.starts_with(beginning.as_bytes())
+        };
+        let names = std::fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name());
+        names.filter_map(|name| name.to_str()?.parse().ok()).filter(is_ours).collect()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for pid in self.running() {
+            if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
+                // It may just have ended.
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
     }
 }
