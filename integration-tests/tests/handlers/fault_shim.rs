@@ -16,7 +16,7 @@ use mainstay_task_api::task::{
 use mainstay_task_api::task_v2::TaskClient;
 use mainstay_task_api::task_v3::TaskClient as TaskClientV3;
 use mainstay_task_api::well_known_types::empty::Empty;
-use mainstay_task_api::{EVENTS_SERVICE, Message};
+use mainstay_task_api::Message;
 use rstest::rstest;
 use serde_json::json;
 use tempfile::TempDir;
