@@ -15,9 +15,10 @@
 //! | `task` | the life of a process as decisions alone |
 //! | `process`, `identity`, `container`, `pod` | one of each |
 //! | `create`, `run`, `delete` | the operations that take time |
+//! | `backend` | who makes the processes |
 //! | `hooks`, `net_devices`, `errand` | what is done on the host for a container: hooks, and network devices that it is given |
 //! | [`leftovers`] | what is cleared away when the supervisor was killed |
-//! | `reaper`, `exits`, `exit_record` | exits: reaping, announcing, writing down |
+//! | `reaper`, `offspring`, `exits`, `exit_record` | exits: reaping, announcing, writing down |
 //! | `output`, `stdin`, `streams`, `child_io`, `readiness` | pipes, logs, clients |
 //! | `service`, `extension`, `door`, `sockets` | the wire |
 //!
@@ -27,6 +28,7 @@
 //! 3. Nothing that a container or a client does can keep the shim from reaping.
 
 mod arguments;
+mod backend;
 mod child_io;
 mod container;
 mod create;
@@ -43,6 +45,7 @@ mod identity;
 pub mod leftovers;
 mod logger;
 mod net_devices;
+mod offspring;
 mod output;
 mod pod;
 mod process;
