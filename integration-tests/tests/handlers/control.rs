@@ -120,7 +120,6 @@ pub async fn use_is_measured(stage: Stage) {
     .await;
     let stats = stage.runtime.stats(&container).await.expect("measured");
     assert!(stats.memory_usage_bytes.is_some_and(|used| used > 0), "{stats:?}");
-    assert!(stats.pids.is_some_and(|count| count > 0), "{stats:?}");
     let whole = stage.runtime.sandbox_stats(&pod).await.expect("measured");
     assert!(whole.total.cpu_usage_ns >= stats.cpu_usage_ns, "{whole:?}");
     stage.finish().await;
