@@ -7,7 +7,6 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use mainstay_cgroups::{Cgroup, CgroupError};
-use mainstay_launch::HookPoint;
 use mainstay_messages::{Exit, Signal};
 use mainstay_task_api::CALL_GRACE_MS;
 use mainstay_task_api::convert::ProcessKey;
@@ -15,9 +14,8 @@ use tokio::time::timeout;
 
 use crate::container::{Container, remove_cgroup};
 use crate::failure::Failure;
-use crate::hooks::{self, LaterHooks};
+use crate::hooks;
 use crate::logger::{self, Chain};
-use crate::net_devices;
 use crate::process::Process;
 use crate::shim::Shim;
 use crate::task::{Input, Phase};
@@ -72,10 +70,9 @@ async fn end_unstarted(container: &Container, process: &Process) -> Result<(), F
     })
 }
 
-async fn remove_container(shim: &Shim, container: &Container) -> Result<(), Failure> {
+async fn remove_container(shim: &Rc<Shim>, container: &Rc<Container>) -> Result<(), Failure> {
     remove_cgroup(&container.cgroup).await?;
-    net_devices::take_back(container).await;
-    run_last_hooks(shim, container, Duration::from_millis(hooks::LATE_HOOKS_MS)).await;
+    container.backend.tear_down(shim, container, Duration::from_millis(hooks::LATE_HOOKS_MS)).await;
     match std::fs::remove_dir_all(&container.bundle) {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
             return Err(Failure::File { path: container.bundle.clone(), doing: "removed", source });
@@ -86,15 +83,6 @@ async fn remove_container(shim: &Shim, container: &Container) -> Result<(), Fail
     shim.remove_container(container);
     crate::create::trim_memory();
     Ok(())
-}
-
-/// Runs the hooks of the end, once.
-async fn run_last_hooks(shim: &Shim, container: &Container, limit: Duration) {
-    let later = container.later_hooks();
-    if later.poststop {
-        container.note_hooks(LaterHooks { poststop: false, ..later });
-        hooks::run_late(shim, container, HookPoint::Poststop, limit).await;
-    }
 }
 
 /// Forgets an exec whose exit has been acknowledged, once its output has been delivered too: an exec may end, and
@@ -156,7 +144,7 @@ impl EndTime {
 
 /// Kills everything in the pod and removes its cgroups, for a bounded time. The last hooks of its containers run side by side,
 /// those of each one after the other.
-pub(crate) async fn end_pod(shim: &Shim, time: EndTime) {
+pub(crate) async fn end_pod(shim: &Rc<Shim>, time: EndTime) {
     for container in shim.containers() {
         for process in container.processes() {
             // Never refused.
@@ -177,10 +165,8 @@ pub(crate) async fn end_pod(shim: &Shim, time: EndTime) {
     }
     remove_pod_cgroup(shim).await;
     let containers = shim.containers();
-    let last = containers.iter().map(|container| async {
-        net_devices::take_back(container).await;
-        run_last_hooks(shim, container, time.for_hooks()).await;
-    });
+    let last =
+        containers.iter().map(|container| container.backend.tear_down(shim, container, time.for_hooks()));
     futures::future::join_all(last).await;
 }
 

@@ -15,6 +15,7 @@
 //! | `task` | the life of a process as decisions alone |
 //! | `process`, `identity`, `container`, `pod` | one of each |
 //! | `create`, `run`, `delete` | the operations that take time |
+//! | `backend` | who makes the processes |
 //! | `hooks`, `net_devices`, `errand` | what is done on the host for a container: hooks, and network devices that it is given |
 //! | [`leftovers`] | what is cleared away when the supervisor was killed |
 //! | `reaper`, `exits`, `exit_record` | exits: reaping, announcing, writing down |
@@ -27,6 +28,7 @@
 //! 3. Nothing that a container or a client does can keep the shim from reaping.
 
 mod arguments;
+mod backend;
 mod child_io;
 mod container;
 mod create;

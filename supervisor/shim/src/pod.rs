@@ -17,6 +17,7 @@ use rustix::fs::Mode;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Pid;
 
+use crate::backend::Backend;
 use crate::failure::Failure;
 use crate::shim::Shim;
 
@@ -34,6 +35,8 @@ pub(crate) struct Pod {
     pub(crate) cgroup: CgroupPath,
     /// The first process of a shared process id namespace.
     pub(crate) init: Option<Pid>,
+    /// Who makes its containers.
+    pub(crate) backend: Backend,
     request: wire::CreatePodRequest,
     namespaces: PodNamespaces,
     user: Option<OwnedFd>,
@@ -79,7 +82,8 @@ pub(crate) fn create(
         }
     })?;
     let init = namespaces.init.as_ref().map(|init| init.pid);
-    let pod = Pod { cgroup, init, request, namespaces, user, shm };
+    let backend = Backend::Own;
+    let pod = Pod { cgroup, init, backend, request, namespaces, user, shm };
     let answer = pod.answer();
     *shim.pod.borrow_mut() = Some(pod);
     Ok(answer)

@@ -23,6 +23,7 @@ use rustix::process::Pid;
 use tokio::sync::{Notify, watch};
 
 use crate::arguments::Arguments;
+use crate::backend::Backend;
 use crate::container::Container;
 use crate::exit_record::{ExitRecord, write_exit_record};
 use crate::exits::Exits;
@@ -84,6 +85,11 @@ impl Shim {
     pub(crate) fn pod_cgroup(&self) -> CgroupPath {
         let elsewhere = self.pod.borrow().as_ref().map(|pod| pod.cgroup.clone());
         elsewhere.unwrap_or_else(|| self.arguments.cgroup.clone())
+    }
+
+    /// Who makes the containers.
+    pub(crate) fn backend(&self) -> Backend {
+        self.pod.borrow().as_ref().map(|pod| pod.backend.clone()).unwrap_or_default()
     }
 
     /// A container.

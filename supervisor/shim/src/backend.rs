@@ -1,0 +1,164 @@
+//! Who makes the processes of a pod, and does to them what its makers alone can do.
+//!
+//! Owns: which operations differ, and which backend does them. What is common to all stays where it was: the life of a
+//! process in `task`, its output and input, its exit, the cgroup that it is in. Never: decides when something is done.
+//!
+//! | | makes containers with |
+//! |---|---|
+//! | `Own` | this program: crate `mainstay-launch` |
+//!
+//! What a backend may count on: a process was admitted, its entry is in the table, its cgroup exists, and the phase allows
+//! what is asked. What it owes: the process is adopted before anything waits after its birth, a failure is one sentence,
+//! and nothing takes longer than its named limit.
+
+mod own;
+
+use std::collections::HashSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+use mainstay_launch::{RootMount, WindowSize};
+use mainstay_messages::Signal;
+use mainstay_messages::supervisor::Stats;
+use oci_spec::runtime::{LinuxResources, Spec};
+use rustix::process::Pid;
+
+use crate::container::Container;
+use crate::failure::Failure;
+use crate::process::Process;
+use crate::shim::Shim;
+
+/// What a container is made of, besides what its entry says.
+pub(crate) struct Parts {
+    pub(crate) spec: Spec,
+    pub(crate) root: RootMount,
+}
+
+/// Who makes the containers of a pod.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Backend {
+    /// This program.
+    #[default]
+    Own,
+}
+
+impl Backend {
+    /// Makes a container up to the point where its PID 1 is set up and waits to be let go. Its cgroup is there, with its
+    /// limits, its log is open. What was made when this fails is ended by [`Backend::tear_down`].
+    pub(crate) async fn set_up(
+        &self,
+        shim: &Rc<Shim>,
+        container: &Rc<Container>,
+        parts: Parts,
+    ) -> Result<(), Failure> {
+        match self {
+            Self::Own => own::set_up(shim, container, parts).await,
+        }
+    }
+
+    /// Lets a PID 1 go, and waits until its program has been executed.
+    pub(crate) async fn let_run(&self, shim: &Rc<Shim>, container: &Rc<Container>) -> Result<(), Failure> {
+        match self {
+            Self::Own => own::let_run(shim, container).await,
+        }
+    }
+
+    /// Makes the process of an exec, and waits until its program has been executed. One that fails before there is a
+    /// process has no identity.
+    pub(crate) async fn exec(
+        &self,
+        shim: &Rc<Shim>,
+        container: &Rc<Container>,
+        process: &Rc<Process>,
+    ) -> Result<(), Failure> {
+        match self {
+            Self::Own => own::exec(shim, container, process).await,
+        }
+    }
+
+    /// Sends a process a signal.
+    pub(crate) async fn signal(
+        &self,
+        container: &Container,
+        process: &Process,
+        signal: Signal,
+    ) -> Result<(), Failure> {
+        match self {
+            Self::Own => process.signal(signal)?,
+        }
+        if signal == Signal::KILL {
+            // A frozen process of a v1 hierarchy cannot die.
+            container.thaw_if_paused()?;
+        }
+        Ok(())
+    }
+
+    /// Sends a signal to every process of a container.
+    pub(crate) async fn signal_all(&self, container: &Container, signal: Signal) -> Result<(), Failure> {
+        match self {
+            Self::Own => container.signal_all(signal),
+        }
+    }
+
+    /// Freezes a container, and waits until all of it has stopped.
+    pub(crate) async fn pause(&self, container: &Container) -> Result<(), Failure> {
+        match self {
+            Self::Own => container.freeze().await,
+        }
+    }
+
+    /// Lets a container run again.
+    pub(crate) async fn resume(&self, container: &Container) -> Result<(), Failure> {
+        match self {
+            Self::Own => container.thaw(),
+        }
+    }
+
+    /// Changes the limits of a container.
+    pub(crate) async fn update(
+        &self,
+        container: &Container,
+        resources: &LinuxResources,
+    ) -> Result<(), Failure> {
+        match self {
+            Self::Own => container.limit(resources),
+        }
+    }
+
+    /// What a container uses now.
+    pub(crate) async fn stats(&self, container: &Container) -> Result<Stats, Failure> {
+        match self {
+            Self::Own => container.measure(),
+        }
+    }
+
+    /// The processes of a container, as this process sees them.
+    pub(crate) async fn pids(&self, container: &Container) -> Result<HashSet<Pid>, Failure> {
+        match self {
+            Self::Own => container.pids(),
+        }
+    }
+
+    /// Sets the size of a process's terminal, also of one that does not exist yet.
+    pub(crate) async fn resize(&self, process: &Process, size: WindowSize) -> Result<(), Failure> {
+        match self {
+            Self::Own => process.resize(size),
+        }
+    }
+
+    /// Closes the standard input of a process.
+    pub(crate) async fn close_stdin(&self, process: &Process) -> Result<(), Failure> {
+        match self {
+            Self::Own => process.stdin.close(),
+        }
+        Ok(())
+    }
+
+    /// Undoes what was made for a container whose processes have ended and whose cgroup is gone. What fails is logged: the
+    /// container is gone whatever becomes of it. It may be asked for again.
+    pub(crate) async fn tear_down(&self, shim: &Rc<Shim>, container: &Rc<Container>, limit: Duration) {
+        match self {
+            Self::Own => own::tear_down(shim, container, limit).await,
+        }
+    }
+}
