@@ -46,7 +46,7 @@ pub mod time;
 pub mod usage;
 
 pub use error::{Error, Result};
-pub use id::{ContainerId, ExecId, Name, SandboxId};
+pub use id::{ContainerId, ExecId, Handler, Name, SandboxId};
 pub use process::{Exit, ExitStatus, ProcessIdentity, ProcessUser, Signal, UnknownReason};
 pub use spec::{ContainerSpec, ExecSpec, SandboxSpec};
 pub use time::Timestamp;

@@ -77,9 +77,9 @@ mod usage;
 pub use audit::{AUDIT_INTERVAL_DEFAULT_MS, AUDIT_SETTLE_MS, REMEDY_MS};
 #[doc(inline)]
 pub use config::{
-    AuditSettings, CgroupDriver, Config, ConfigError, CriSettings, HandlerSettings, ImageSettings,
-    Masquerading, NetworkSettings, OomScorePolicy, ShimLifetime, StoreLimits, StreamTls, StreamingSettings,
-    UsageSettings,
+    AuditSettings, CgroupDriver, Config, ConfigError, CriSettings, HandlerSettings, HandlerTable,
+    ImageSettings, Masquerading, NetworkSettings, OomScorePolicy, OptionValue, ShimLifetime, ShimOutput,
+    StoreLimits, StreamTls, StreamingSettings, UsageSettings,
 };
 #[doc(inline)]
 pub use connect::CONNECT_MS;
@@ -122,7 +122,7 @@ pub use mainstay_messages::usage::{
     MemoryUsage, PodUsage, Pressure, ProcessCounts, Stall, Traffic,
 };
 pub use mainstay_messages::{
-    ContainerId, ContainerSpec, Error, ExecId, ExecSpec, Exit, ExitStatus, Name, ProcessIdentity,
+    ContainerId, ContainerSpec, Error, ExecId, ExecSpec, Exit, ExitStatus, Handler, Name, ProcessIdentity,
     ProcessUser, Result, SandboxId, SandboxSpec, Signal, Timestamp, UnknownReason,
 };
 pub use mainstay_metrics::{Format as MetricsFormat, MetricsSettings, exposition};

@@ -16,6 +16,7 @@
 //! | [`supervisor`] | the actor |
 //! | [`claim`] | what belongs to one runtime alone |
 //! | [`settings`], [`paths`], [`host`] | what it works with: settings, names of files, what the machine can give |
+//! | [`handlers`] | what runs the containers of which pods |
 //! | [`oci`] | the OCI spec of a container (pure) |
 //! | [`state`] | which exits are settled (pure) |
 //! | [`identity`], [`find`] | which process a shim is |
@@ -47,6 +48,7 @@ mod facts;
 pub mod faults;
 mod files;
 pub mod find;
+pub mod handlers;
 mod hooks;
 pub mod host;
 pub mod identity;

@@ -156,6 +156,11 @@ impl Link {
         self.answer(&services, call, rpc).await
     }
 
+    /// The version of the extension that is spoken, as far as it is known.
+    pub fn protocol(&self) -> u32 {
+        self.protocol.get()
+    }
+
     /// Lets go of the connection: its shim is gone.
     pub fn close(&self) {
         self.services.borrow_mut().take();

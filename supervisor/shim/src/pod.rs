@@ -58,7 +58,9 @@ pub(crate) fn create(
     request: wire::CreatePodRequest,
 ) -> Result<wire::CreatePodResponse, Failure> {
     if let Some(pod) = &*shim.pod.borrow() {
-        if pod.request == request {
+        // Whoever has found the shim again does not know any more what the configuration said then.
+        let backend = pod.request.backend.clone();
+        if pod.request == (wire::CreatePodRequest { backend, ..request.clone() }) {
             return Ok(pod.answer());
         }
         return Err(Failure::Invalid {
@@ -66,6 +68,9 @@ pub(crate) fn create(
             value: format!("{:?}", request.hostname),
             expected: "the same request as the one that the pod was made by",
         });
+    }
+    if request.backend.as_ref().is_some_and(|backend| backend.kind.is_some()) {
+        return Err(Failure::Unsupported { what: "a backend" });
     }
     let cgroup = cgroup_path(shim, &request)?;
     let user = user_namespace_of(&request)?;
