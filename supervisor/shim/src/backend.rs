@@ -6,11 +6,13 @@
 //! | | makes containers with |
 //! |---|---|
 //! | `Own` | this program: crate `mainstay-launch` |
+//! | `Oci` | `runc`, `crun`, or another program with their command line |
 //!
 //! What a backend may count on: a process was admitted, its entry is in the table, its cgroup exists, and the phase allows
 //! what is asked. What it owes: the process is adopted before anything waits after its birth, a failure is one sentence,
 //! and nothing takes longer than its named limit.
 
+mod oci;
 mod own;
 
 use std::collections::HashSet;
@@ -28,6 +30,8 @@ use crate::failure::Failure;
 use crate::process::Process;
 use crate::shim::Shim;
 
+pub(crate) use oci::Oci;
+
 /// What a container is made of, besides what its entry says.
 pub(crate) struct Parts {
     pub(crate) spec: Spec,
@@ -40,6 +44,8 @@ pub(crate) enum Backend {
     /// This program.
     #[default]
     Own,
+    /// A program on its command line.
+    Oci(Rc<Oci>),
 }
 
 impl Backend {
@@ -53,6 +59,7 @@ impl Backend {
     ) -> Result<(), Failure> {
         match self {
             Self::Own => own::set_up(shim, container, parts).await,
+            Self::Oci(oci) => oci.set_up(shim, container, parts).await,
         }
     }
 
@@ -60,6 +67,7 @@ impl Backend {
     pub(crate) async fn let_run(&self, shim: &Rc<Shim>, container: &Rc<Container>) -> Result<(), Failure> {
         match self {
             Self::Own => own::let_run(shim, container).await,
+            Self::Oci(oci) => oci.let_run(shim, container).await,
         }
     }
 
@@ -73,6 +81,7 @@ impl Backend {
     ) -> Result<(), Failure> {
         match self {
             Self::Own => own::exec(shim, container, process).await,
+            Self::Oci(oci) => oci.exec(shim, container, process).await,
         }
     }
 
@@ -84,7 +93,7 @@ impl Backend {
         signal: Signal,
     ) -> Result<(), Failure> {
         match self {
-            Self::Own => process.signal(signal)?,
+            Self::Own | Self::Oci(_) => process.signal(signal)?,
         }
         if signal == Signal::KILL {
             // A frozen process of a v1 hierarchy cannot die.
@@ -96,21 +105,21 @@ impl Backend {
     /// Sends a signal to every process of a container.
     pub(crate) async fn signal_all(&self, container: &Container, signal: Signal) -> Result<(), Failure> {
         match self {
-            Self::Own => container.signal_all(signal),
+            Self::Own | Self::Oci(_) => container.signal_all(signal),
         }
     }
 
     /// Freezes a container, and waits until all of it has stopped.
     pub(crate) async fn pause(&self, container: &Container) -> Result<(), Failure> {
         match self {
-            Self::Own => container.freeze().await,
+            Self::Own | Self::Oci(_) => container.freeze().await,
         }
     }
 
     /// Lets a container run again.
     pub(crate) async fn resume(&self, container: &Container) -> Result<(), Failure> {
         match self {
-            Self::Own => container.thaw(),
+            Self::Own | Self::Oci(_) => container.thaw(),
         }
     }
 
@@ -121,35 +130,35 @@ impl Backend {
         resources: &LinuxResources,
     ) -> Result<(), Failure> {
         match self {
-            Self::Own => container.limit(resources),
+            Self::Own | Self::Oci(_) => container.limit(resources),
         }
     }
 
     /// What a container uses now.
     pub(crate) async fn stats(&self, container: &Container) -> Result<Stats, Failure> {
         match self {
-            Self::Own => container.measure(),
+            Self::Own | Self::Oci(_) => container.measure(),
         }
     }
 
     /// The processes of a container, as this process sees them.
     pub(crate) async fn pids(&self, container: &Container) -> Result<HashSet<Pid>, Failure> {
         match self {
-            Self::Own => container.pids(),
+            Self::Own | Self::Oci(_) => container.pids(),
         }
     }
 
     /// Sets the size of a process's terminal, also of one that does not exist yet.
     pub(crate) async fn resize(&self, process: &Process, size: WindowSize) -> Result<(), Failure> {
         match self {
-            Self::Own => process.resize(size),
+            Self::Own | Self::Oci(_) => process.resize(size),
         }
     }
 
     /// Closes the standard input of a process.
     pub(crate) async fn close_stdin(&self, process: &Process) -> Result<(), Failure> {
         match self {
-            Self::Own => process.stdin.close(),
+            Self::Own | Self::Oci(_) => process.stdin.close(),
         }
         Ok(())
     }
@@ -159,6 +168,7 @@ impl Backend {
     pub(crate) async fn tear_down(&self, shim: &Rc<Shim>, container: &Rc<Container>, limit: Duration) {
         match self {
             Self::Own => own::tear_down(shim, container, limit).await,
+            Self::Oci(oci) => oci.tear_down(shim, container, limit).await,
         }
     }
 }

@@ -100,6 +100,24 @@ pub(crate) enum Failure {
         /// How it ended.
         how: String,
     },
+    /// A runtime refused.
+    #[error("{runtime} {verb}: {reason}")]
+    Runtime {
+        /// Its name.
+        runtime: String,
+        /// What it was asked to do.
+        verb: &'static str,
+        /// What it said.
+        reason: String,
+    },
+    /// A runtime has told of a process that is not there.
+    #[error("{process}: the runtime says that it is process {pid}, which is no child of this shim")]
+    NoChild {
+        /// Which.
+        process: ProcessKey,
+        /// What it said.
+        pid: i32,
+    },
     /// The cgroup cannot be made, limited or read.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
@@ -178,9 +196,12 @@ impl Failure {
         match self {
             Self::NotFound { .. } | Self::Gone { .. } => Code::NOT_FOUND,
             Self::Exists { .. } => Code::ALREADY_EXISTS,
-            Self::NoLog { .. } | Self::Refused { .. } | Self::Running { .. } | Self::EndedEarly { .. } => {
-                Code::FAILED_PRECONDITION
-            }
+            Self::NoLog { .. }
+            | Self::Refused { .. }
+            | Self::Running { .. }
+            | Self::EndedEarly { .. }
+            | Self::Runtime { .. }
+            | Self::NoChild { .. } => Code::FAILED_PRECONDITION,
             Self::Invalid { .. } | Self::Id(_) | Self::Spec { .. } => Code::INVALID_ARGUMENT,
             Self::Launch(error) => match error {
                 LaunchError::Spec { .. } | LaunchError::Unsupported { .. } | LaunchError::User { .. } => {

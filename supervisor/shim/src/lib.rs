@@ -18,7 +18,7 @@
 //! | `backend` | who makes the processes |
 //! | `hooks`, `net_devices`, `errand` | what is done on the host for a container: hooks, and network devices that it is given |
 //! | [`leftovers`] | what is cleared away when the supervisor was killed |
-//! | `reaper`, `exits`, `exit_record` | exits: reaping, announcing, writing down |
+//! | `reaper`, `offspring`, `exits`, `exit_record` | exits: reaping, announcing, writing down |
 //! | `output`, `stdin`, `streams`, `child_io`, `readiness` | pipes, logs, clients |
 //! | `service`, `extension`, `door`, `sockets` | the wire |
 //!
@@ -45,6 +45,7 @@ mod identity;
 pub mod leftovers;
 mod logger;
 mod net_devices;
+mod offspring;
 mod output;
 mod pod;
 mod process;

@@ -6,6 +6,7 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
 
 use mainstay_cgroups::{Cgroup, CgroupPath, Controllers};
 use mainstay_launch::{
@@ -17,7 +18,7 @@ use rustix::fs::Mode;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Pid;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Oci};
 use crate::failure::Failure;
 use crate::shim::Shim;
 
@@ -69,9 +70,7 @@ pub(crate) fn create(
             expected: "the same request as the one that the pod was made by",
         });
     }
-    if request.backend.as_ref().is_some_and(|backend| backend.kind.is_some()) {
-        return Err(Failure::Unsupported { what: "a backend" });
-    }
+    let backend = backend_of(&request)?;
     let cgroup = cgroup_path(shim, &request)?;
     let user = user_namespace_of(&request)?;
     let shm = match request.ipc.enum_value_or_default() {
@@ -87,11 +86,28 @@ pub(crate) fn create(
         }
     })?;
     let init = namespaces.init.as_ref().map(|init| init.pid);
-    let backend = Backend::Own;
     let pod = Pod { cgroup, init, backend, request, namespaces, user, shm };
     let answer = pod.answer();
     *shim.pod.borrow_mut() = Some(pod);
     Ok(answer)
+}
+
+fn backend_of(request: &wire::CreatePodRequest) -> Result<Backend, Failure> {
+    match request.backend.as_ref().and_then(|backend| backend.kind.as_ref()) {
+        None => Ok(Backend::Own),
+        Some(wire::backend::Kind::Oci(runtime)) => {
+            if !runtime.program.starts_with('/') {
+                return Err(Failure::Invalid {
+                    field: "backend.oci.program",
+                    value: format!("{:?}", runtime.program),
+                    expected: "an absolute path",
+                });
+            }
+            let limit = (runtime.call_ms > 0).then(|| Duration::from_millis(runtime.call_ms.into()));
+            Ok(Backend::Oci(Oci::new(PathBuf::from(&runtime.program), limit)))
+        }
+        Some(_) => Err(Failure::Unsupported { what: "this backend" }),
+    }
 }
 
 fn cgroup_path(shim: &Shim, request: &wire::CreatePodRequest) -> Result<CgroupPath, Failure> {

@@ -126,6 +126,12 @@ impl Process {
         self.identity().map_or(0, |identity| identity.pid.as_raw_pid().unsigned_abs())
     }
 
+    /// Takes charge of a process that somebody else made; without a descriptor of one that has been reaped.
+    pub(crate) fn adopted(&self, identity: Identity, pidfd: Option<OwnedFd>) {
+        self.identity.set(Some(identity));
+        *self.pidfd.borrow_mut() = pidfd.map(Rc::new);
+    }
+
     /// A descriptor of it, once it exists.
     pub(crate) fn pidfd(&self) -> Option<Rc<OwnedFd>> {
         self.pidfd.borrow().clone()

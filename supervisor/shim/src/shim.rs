@@ -29,6 +29,7 @@ use crate::exit_record::{ExitRecord, write_exit_record};
 use crate::exits::Exits;
 use crate::failure::Failure;
 use crate::logger::{self, Chain};
+use crate::offspring::Offspring;
 use crate::output::Scratch;
 use crate::pod::Pod;
 use crate::process::Process;
@@ -51,6 +52,8 @@ pub(crate) struct Shim {
     pub(crate) exits: RefCell<Exits>,
     /// Told when there is a new exit.
     pub(crate) exits_changed: Notify,
+    /// Children that are no processes of a container, or not known to be.
+    pub(crate) offspring: RefCell<Offspring>,
     containers: RefCell<BTreeMap<ContainerId, Rc<Container>>>,
     processes: RefCell<HashMap<Pid, Rc<Process>>>,
     closing: watch::Sender<Closing>,
@@ -75,6 +78,7 @@ impl Shim {
             pod: RefCell::default(),
             exits: RefCell::default(),
             exits_changed: Notify::new(),
+            offspring: RefCell::default(),
             containers: RefCell::default(),
             processes: RefCell::default(),
             closing: watch::Sender::new(Closing::No),
@@ -140,13 +144,15 @@ impl Shim {
         }
     }
 
-    /// A child was reaped. An orphan that the kernel gave us is in no table, and nothing is to be done for it.
+    /// A child was reaped. An orphan that the kernel gave us is in no table.
     pub(crate) fn reaped(self: &Rc<Self>, pid: Pid, how: Ending) {
         let process = self.processes.borrow_mut().remove(&pid);
         if let Some(process) = process {
             self.process_ended(&process, how);
         } else if self.pod.borrow().as_ref().is_some_and(|pod| pod.init == Some(pid)) {
             logger::error!("the pod's init has ended ({how:?}), and with it every process of the pod");
+        } else {
+            self.offspring.borrow_mut().reaped(pid, how);
         }
     }
 
