@@ -11,9 +11,16 @@ use crate::error::Error;
 pub const ID_BYTES: usize = 16;
 /// The longest name or id that is taken from a caller, in bytes.
 pub const NAME_LENGTH_MAX: usize = 253;
+/// The longest name of a handler, in bytes: a label of DNS.
+pub const HANDLER_LENGTH_MAX: usize = 63;
+/// The handler of pods that name none. It is always there.
+pub const HANDLER_DEFAULT: &str = "mainstay";
 
 macro_rules! id_type {
     ($(#[$doc:meta])* $name:ident, $field:literal) => {
+        id_type!($(#[$doc])* $name, $field, check_name);
+    };
+    ($(#[$doc:meta])* $name:ident, $field:literal, $check:ident) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
@@ -46,7 +53,7 @@ macro_rules! id_type {
             type Err = Error;
 
             fn from_str(text: &str) -> Result<Self, Error> {
-                check_name($field, text)?;
+                $check($field, text)?;
                 Ok(Self(text.into()))
             }
         }
@@ -100,6 +107,32 @@ id_type!(
     Name,
     "name"
 );
+
+id_type!(
+    /// What the pods of a kind are run by, as the configuration calls it and as a RuntimeClass of Kubernetes names it: a
+    /// label of DNS, of lower-case letters, digits and `-`, at most [`HANDLER_LENGTH_MAX`] bytes.
+    Handler,
+    "handler",
+    check_handler
+);
+
+fn check_handler(field: &'static str, text: &str) -> Result<(), Error> {
+    let good = (1..=HANDLER_LENGTH_MAX).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && !text.starts_with('-')
+        && !text.ends_with('-');
+    if good {
+        return Ok(());
+    }
+    let shown: String = text.chars().take(64).collect();
+    Err(Error::invalid(
+        field,
+        format!("{shown:?}"),
+        format!(
+            "1 to {HANDLER_LENGTH_MAX} lower-case letters, digits and '-', as in the name of a RuntimeClass"
+        ),
+    ))
+}
 
 fn check_name(field: &'static str, text: &str) -> Result<(), Error> {
     let good = text.len() <= NAME_LENGTH_MAX

@@ -39,6 +39,7 @@ pub mod process;
 pub mod record;
 pub mod router;
 pub mod sandbox;
+pub mod shim;
 pub mod shortage;
 pub mod spec;
 pub mod supervisor;
@@ -46,7 +47,7 @@ pub mod time;
 pub mod usage;
 
 pub use error::{Error, Result};
-pub use id::{ContainerId, ExecId, Name, SandboxId};
+pub use id::{ContainerId, ExecId, Handler, Name, SandboxId};
 pub use process::{Exit, ExitStatus, ProcessIdentity, ProcessUser, Signal, UnknownReason};
 pub use spec::{ContainerSpec, ExecSpec, SandboxSpec};
 pub use time::Timestamp;

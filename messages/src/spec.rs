@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{ContainerId, Name};
+use crate::id::{ContainerId, Handler, Name};
 use crate::image::ImageId;
 use crate::process::Signal;
 
@@ -90,6 +90,9 @@ pub struct SandboxSpec {
     /// Host name of its UTS namespace; its name when not given.
     #[serde(default)]
     pub hostname: Option<String>,
+    /// What runs its containers, by the name that the configuration has for it; [`crate::id::HANDLER_DEFAULT`] when not given.
+    #[serde(default)]
+    pub handler: Option<Handler>,
     /// Its network.
     #[serde(default)]
     pub network: Network,
@@ -378,6 +381,7 @@ impl SandboxSpec {
         Self {
             name,
             hostname: None,
+            handler: None,
             network: Network::default(),
             pid: PidMode::default(),
             resources: Resources::default(),

@@ -3,6 +3,7 @@
 
 mod audit;
 mod cri;
+mod handler;
 mod images;
 mod network;
 mod nri;
@@ -22,7 +23,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error as ThisError;
 
 pub use audit::AuditSettings;
-pub use cri::{CgroupDriver, CriSettings, HANDLER_DEFAULT, HandlerSettings, StreamTls, StreamingSettings};
+pub use cri::{CgroupDriver, CriSettings, StreamTls, StreamingSettings};
+pub use handler::{HandlerSettings, HandlerTable, OptionValue, ShimOutput};
+pub use mainstay_messages::id::HANDLER_DEFAULT;
 pub use network::{CNI_PLUGIN_TIMEOUT_DEFAULT_MS, Masquerading, NetworkSettings};
 pub use usage::UsageSettings;
 
@@ -74,6 +77,8 @@ pub struct Config {
     pub nri: NriSettings,
     /// Which networks pods can have.
     pub network: NetworkSettings,
+    /// What runs the containers of which pods.
+    pub handler: HandlerTable,
     /// Limits of the admin RPC.
     pub admin: Limits,
     /// How a daemon serves the Container Runtime Interface.
@@ -206,6 +211,7 @@ impl Default for Config {
             metrics: MetricsSettings::default(),
             nri: NriSettings::default(),
             network: NetworkSettings::default(),
+            handler: HandlerTable::default(),
             admin: Limits::default(),
             cri: CriSettings::default(),
         }
@@ -295,7 +301,12 @@ impl Config {
             || self.cri.fault().map(|(key, value, expected)| (format!("cri.{key}"), value, expected.into()));
         let nri =
             || self.nri.fault().map(|(key, value, expected)| (format!("nri.{key}"), value, expected.into()));
-        let fault = fault.or_else(network).or_else(cri).or_else(nri);
+        let handler = || {
+            self.handler
+                .fault()
+                .map(|(key, value, expected)| (format!("handler.{key}"), value, expected.into()))
+        };
+        let fault = fault.or_else(network).or_else(handler).or_else(cri).or_else(nri);
         let Some((field, value, expected)) = fault else { return Ok(()) };
         Err(ConfigError::Value { path: path.into(), field, value, expected })
     }
@@ -398,6 +409,7 @@ impl Config {
              {}\n\
              {}\n\
              {}\n\
+             {}\n\
              # Limits of the admin RPC, for each connection but for the first.\n\
              [admin]\n{}\n\
              {}",
@@ -410,6 +422,7 @@ impl Config {
             section(&metrics),
             nri::text(&nri),
             network.text(),
+            HandlerTable::text(),
             section(&admin),
             cri.text(),
         )
@@ -568,8 +581,8 @@ mod tests {
         "c.toml: cri.socket: \"x\" is not valid; expected an absolute path, or \"\" for none"
     )]
     #[case(
-        "[cri.handlers.\"a b\"]",
-        "c.toml: cri.handlers: \"a b\" is not valid; expected a name of lower-case letters, digits and '-', as in a RuntimeClass"
+        "[handler.\"a b\"]",
+        "c.toml, line 1: handler: \"a b\" is not valid; expected 1 to 63 lower-case letters, digits and '-', as in the name of a RuntimeClass"
     )]
     #[case("cdi_dirs = [\"x\"]", "c.toml: cdi_dirs: \"x\" is not valid; expected an absolute path")]
     #[case(

@@ -23,6 +23,7 @@
 //! | find what was left behind | [`Runtime::audit`] |
 //! | measure | [`Runtime::metrics`], [`Runtime::disk_usage`], [`Runtime::image_footprint`], [`Runtime::sandboxes_usage`], [`Runtime::containers_usage`] |
 //! | know whether it can do its work | [`Runtime::condition`], [`Runtime::network_status`], [`Runtime::pulse`] |
+//! | look at shims | [`Runtime::shims`] |
 //! | look at plugins and networks | [`Runtime::plugins`], [`Runtime::restart_plugin`], [`Runtime::network_status`], [`Runtime::check_network`] |
 //! | look | [`Runtime::sandboxes`], [`Runtime::containers`], [`Runtime::container`], [`Runtime::stats`] |
 //! | serve the `mainstay` command, and more | [`daemon::run`], [`daemon::Endpoint`] |
@@ -49,6 +50,7 @@
 //! | `networks` | the networks of pods, behind the supervisor's port |
 //! | `lost` | records that the store has lost |
 //! | [`daemon`], [`backend`] | the admin RPC in front of a runtime |
+//! | `shims` | the shims of pods |
 //! | `usage` | what pods and containers use, for monitoring |
 //! | `system` | the wiring |
 
@@ -71,15 +73,16 @@ mod lost;
 mod metrics;
 mod networks;
 mod plugins;
+mod shims;
 mod system;
 mod usage;
 
 pub use audit::{AUDIT_INTERVAL_DEFAULT_MS, AUDIT_SETTLE_MS, REMEDY_MS};
 #[doc(inline)]
 pub use config::{
-    AuditSettings, CgroupDriver, Config, ConfigError, CriSettings, HandlerSettings, ImageSettings,
-    Masquerading, NetworkSettings, OomScorePolicy, ShimLifetime, StoreLimits, StreamTls, StreamingSettings,
-    UsageSettings,
+    AuditSettings, CgroupDriver, Config, ConfigError, CriSettings, HandlerSettings, HandlerTable,
+    ImageSettings, Masquerading, NetworkSettings, OomScorePolicy, OptionValue, ShimLifetime, ShimOutput,
+    StoreLimits, StreamTls, StreamingSettings, UsageSettings,
 };
 #[doc(inline)]
 pub use connect::CONNECT_MS;
@@ -108,6 +111,7 @@ pub use mainstay_messages::record::{
     SandboxPhase, SandboxRecord, SandboxSnapshot, ShimRecord,
 };
 pub use mainstay_messages::sandbox::SandboxChange;
+pub use mainstay_messages::shim::{ShimBackend, ShimDescription, ShimProcess, ShimSaid, ShimStatus};
 pub use mainstay_messages::spec::{
     Access, AppArmor, BlockDeviceLimit, BlockIo, CgroupParent, ContainerIdentity, ContainerPid, CpuTime,
     Device, DeviceKind, DeviceRule, HostEntry, HugepageLimit, IdMapping, IdMappings, ImageMount, ImageRoot,
@@ -122,7 +126,7 @@ pub use mainstay_messages::usage::{
     MemoryUsage, PodUsage, Pressure, ProcessCounts, Stall, Traffic,
 };
 pub use mainstay_messages::{
-    ContainerId, ContainerSpec, Error, ExecId, ExecSpec, Exit, ExitStatus, Name, ProcessIdentity,
+    ContainerId, ContainerSpec, Error, ExecId, ExecSpec, Exit, ExitStatus, Handler, Name, ProcessIdentity,
     ProcessUser, Result, SandboxId, SandboxSpec, Signal, Timestamp, UnknownReason,
 };
 pub use mainstay_metrics::{Format as MetricsFormat, MetricsSettings, exposition};

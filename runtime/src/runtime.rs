@@ -123,6 +123,8 @@ impl Runtime {
             spec.network = self.config().network.default;
         }
         spec.check()?;
+        // Before it has a record: one of an unknown handler would never run.
+        self.config().handler.handlers().runner(spec.handler.as_ref())?;
         self.send(RunSandbox { spec }).await
     }
 

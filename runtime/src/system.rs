@@ -222,6 +222,7 @@ fn settings(config: &Config) -> SupervisorSettings {
     settings.netns_dir.clone_from(&config.network.netns_dir);
     settings.cdi_dirs.clone_from(&config.cdi_dirs);
     settings.user_namespaces = config.user_namespaces;
+    settings.handlers = config.handler.handlers();
     settings.timeouts = config.timeouts.clone();
     settings
 }

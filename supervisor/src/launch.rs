@@ -13,6 +13,7 @@ use std::time::Duration;
 use mainstay_messages::record::SandboxRecord;
 use mainstay_messages::supervisor::PodEnd;
 use mainstay_messages::{Error, Result};
+use mainstay_task_api::extension::Backend;
 
 use crate::attach;
 use crate::cgroup;
@@ -99,6 +100,8 @@ pub(crate) struct Launch {
     remains: Remains,
     record: SandboxRecord,
     facts: Facts,
+    /// What is to run its containers.
+    backend: Option<Backend>,
     /// Whether plugins were told of it.
     told: Cell<Telling>,
     at: At,
@@ -135,9 +138,11 @@ pub(crate) async fn launch(
             "the shims of this runtime end with it, and remove the cgroup above their pods' then".to_owned();
         return Err(Error::Unsupported { setting: "cgroup_parent".to_owned(), reason });
     }
+    let handler = record.spec.handler.as_ref();
+    let backend = machine.settings.handlers.runner(handler)?.backend(handler)?;
     let remains = Remains::of(&machine, &record.id, None, PodEnd::Removed).await?;
     machine.places.learn(&record)?;
-    let launch = Launch { remains, record, facts, told: Cell::new(Telling::Due), at };
+    let launch = Launch { remains, record, facts, backend, told: Cell::new(Telling::Due), at };
     let (made, report) = RUN_POD.run(&launch).await;
     machine.note_pod(&launch.record.id, report);
     made.and_then(|()| launch.shim())
@@ -213,6 +218,7 @@ async fn start_shim(launch: &Launch) -> Result<()> {
         .map_err(|error| Error::unavailable(format!("the shim of pod {}", launch.record.id), error))?;
     let (id, machine) = (launch.record.id.clone(), Arc::clone(&launch.remains.machine));
     let shim = Shim::begin(id, spawned.record, process, machine, launch.facts.clone());
+    shim.set_backend(launch.backend.clone());
     launch.remains.shim.replace(Some(shim));
     Ok(())
 }

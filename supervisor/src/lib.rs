@@ -16,6 +16,7 @@
 //! | [`supervisor`] | the actor |
 //! | [`claim`] | what belongs to one runtime alone |
 //! | [`settings`], [`paths`], [`host`] | what it works with: settings, names of files, what the machine can give |
+//! | [`handlers`] | what runs the containers of which pods |
 //! | [`oci`] | the OCI spec of a container (pure) |
 //! | [`state`] | which exits are settled (pure) |
 //! | [`identity`], [`find`] | which process a shim is |
@@ -47,6 +48,7 @@ mod facts;
 pub mod faults;
 mod files;
 pub mod find;
+pub mod handlers;
 mod hooks;
 pub mod host;
 pub mod identity;
@@ -70,6 +72,7 @@ mod saga;
 pub mod sealed;
 pub mod settings;
 mod shim;
+mod shims;
 mod spawn;
 pub mod state;
 mod stop;
@@ -89,6 +92,7 @@ pub use mainstay_nri as nri;
 pub use network::{NetworkThings, NoNetworks, PodNetworks, PodToAttach};
 pub use settings::{Lifetime, OomScorePolicy, Program, SupervisorSettings, Timeouts};
 pub use shim::SHIM_DEATH_DEADLINE_MS;
+pub use shims::{BACKEND_PROCESSES_MAX, DESCRIBE_MS, LOOK_MS};
 pub use stop::{SHIM_KILL_WAIT_MS, STOP_REPORTS_MS};
 pub use supervisor::{LEAK_ENDED_MS, PluginCame, SUPERVISOR_MAILBOX_MAX, ShimSupervisor, WelcomePlugins};
 pub use user_namespaces::UserNamespaces;

@@ -12,6 +12,7 @@ use mainstay_task_api::EXEC_OUTPUT_HOLD_MAX_MS;
 use serde::{Deserialize, Serialize};
 
 use crate::cdi;
+use crate::handlers::Handlers;
 use crate::netns::{NETNS_DIRECTORY_DEFAULT, NamespaceNames};
 use crate::paths::{Directories, SOCKET_PATH_LENGTH_MAX};
 use crate::user_namespaces::UserNamespaces;
@@ -76,6 +77,8 @@ pub struct SupervisorSettings {
     pub user_namespaces: UserNamespaces,
     /// Where CDI files are, the weakest first.
     pub cdi_dirs: Vec<PathBuf>,
+    /// What runs the containers of which pods.
+    pub handlers: Handlers,
     /// How long things may take.
     pub timeouts: Timeouts,
 }
@@ -177,6 +180,7 @@ impl SupervisorSettings {
             shim_oom_score: -999,
             user_namespaces: UserNamespaces::default(),
             cdi_dirs: cdi::DIRECTORIES.map(PathBuf::from).into(),
+            handlers: Handlers::default(),
             timeouts: Timeouts::default(),
         }
     }

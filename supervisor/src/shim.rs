@@ -40,6 +40,9 @@ use crate::watch::WatchedProcess;
 
 /// How soon a shim's containers are dead and their exits are reported after its own death, in milliseconds.
 pub const SHIM_DEATH_DEADLINE_MS: u64 = 5_000;
+/// The version of the extension since which a shim has other programs run its containers.
+const BACKEND_PROTOCOL: u32 = 3;
+
 /// How far the end of a shim has been dealt with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
@@ -71,6 +74,8 @@ pub(crate) struct Shim {
     pub makings: Makings,
     pub facts: Facts,
     namespaces: RefCell<Option<PodNamespaces>>,
+    /// What its pod's containers are to be run by; of use until the pod is made.
+    backend: RefCell<Option<wire::Backend>>,
     /// The pod's network namespace, held so that it outlives a shim that dies.
     netns: RefCell<Option<Arc<File>>>,
     network: RefCell<Option<PodNetwork>>,
@@ -104,6 +109,7 @@ impl Shim {
             makings: Makings::default(),
             facts,
             namespaces: RefCell::new(None),
+            backend: RefCell::new(None),
             netns: RefCell::new(None),
             network: RefCell::new(None),
             processes: RefCell::default(),
@@ -126,6 +132,11 @@ impl Shim {
     /// Holds the pod's network namespace for as long as this shim is known.
     pub fn hold_namespace(&self, held: File) {
         self.netns.replace(Some(Arc::new(held)));
+    }
+
+    /// Says what runs the containers of the pod that it is to make.
+    pub fn set_backend(&self, backend: Option<wire::Backend>) {
+        self.backend.replace(backend);
     }
 
     /// What the pod has of a network.
@@ -222,8 +233,10 @@ impl Shim {
             sysctls: pod.sysctls.clone().into_iter().collect(),
             uids: self.record.ids.iter().flat_map(|ids| &ids.uids).map(mapping).collect(),
             gids: self.record.ids.iter().flat_map(|ids| &ids.gids).map(mapping).collect(),
+            backend: self.backend.borrow().clone().into(),
             ..Default::default()
         };
+        let with_backend = request.backend.is_some();
         let call = Call::new(
             format!("the making of namespaces by the shim of pod {}", self.sandbox),
             self.machine.settings.timeouts.launch_ms,
@@ -254,7 +267,8 @@ impl Shim {
         // Its containers would have the host's ids.
         let without_ids = namespaces.ids.is_some() && namespaces.user.is_none();
         let with_own_ipc = pod.ipc == IpcMode::Host && namespaces.ipc.is_some();
-        let ignored = [(without_ids, "user_namespace"), (with_own_ipc, "ipc")];
+        let without_backend = with_backend && self.link.protocol() < BACKEND_PROTOCOL;
+        let ignored = [(without_ids, "user_namespace"), (with_own_ipc, "ipc"), (without_backend, "handler")];
         if let Some((_, setting)) = ignored.into_iter().find(|(ignored, _)| *ignored) {
             let what = format!("the making of namespaces by the shim of pod {}", self.sandbox);
             let reason = format!("{setting}: the program of the shim is too old for it");

@@ -33,7 +33,7 @@ fn condition<'a>(status: &'a StatusResponse, name: &str) -> &'a RuntimeCondition
 #[tokio::test]
 async fn a_runtime_that_can_work_is_ready_with_its_handlers() {
     let rig = rig!(|config| {
-        config.cri.handlers.insert("annotated".to_owned(), HandlerSettings::default());
+        config.handler.0.insert("annotated".parse().expect("a name"), HandlerSettings::default());
     });
     let told = status(&rig, false).await;
     assert!(condition(&told, "RuntimeReady").status);

@@ -50,8 +50,8 @@ pub(crate) async fn status(node: Arc<Node>, request: ImageStatusRequest) -> Resu
 /// `PullImage`: it goes on when its caller leaves, and the next one joins it.
 pub(crate) async fn pull(node: Arc<Node>, request: PullImageRequest) -> Result<PullImageResponse> {
     let spec = request.image.unwrap_or_default();
-    if node.settings().handler(&spec.runtime_handler).is_none() {
-        let handlers: Vec<_> = node.settings().handler_names().collect();
+    if node.runtime.config().handler.settings(&spec.runtime_handler).is_none() {
+        let handlers: Vec<_> = node.runtime.config().handler.names().collect();
         let expected = format!("a handler of the configuration: {}", handlers.join(", "));
         let value = format!("{:?}", spec.runtime_handler);
         return Err(Failure::invalid("image.runtime_handler", value, expected));

@@ -85,7 +85,7 @@ pub(crate) async fn status(node: Arc<Node>, request: StatusRequest) -> Result<St
         recursive_read_only_mounts: true,
         user_namespaces: user_namespaces(),
     };
-    let names = std::iter::once(String::new()).chain(node.settings().handler_names());
+    let names = std::iter::once(String::new()).chain(node.runtime.config().handler.names());
     let runtime_handlers = names.map(|name| RuntimeHandler { name, features: Some(features) }).collect();
     let info = if request.verbose { info(&node).await? } else { HashMap::new() };
     Ok(StatusResponse {

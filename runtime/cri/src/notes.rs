@@ -3,8 +3,6 @@
 //! Owns: the keys. A pod or container without an identity was not asked for over this interface, and is not shown there: kubelet
 //! ends what it has not asked for.
 
-/// The runtime handler that a pod was asked for with; none for the usual one.
-pub(crate) const HANDLER: &str = "cri.handler";
 /// The directory for the logs of a pod's containers.
 pub(crate) const LOG_DIRECTORY: &str = "cri.log_directory";
 /// There in a pod that may have privileged containers.

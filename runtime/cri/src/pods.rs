@@ -31,8 +31,8 @@ pub(crate) async fn run(node: Arc<Node>, request: RunPodSandboxRequest) -> Resul
     let Some(config) = config else {
         return Err(Failure::invalid("config", "nothing", "what the pod is to be"));
     };
-    if node.settings().handler(&runtime_handler).is_none() {
-        let expected = "a handler that the section [cri.handlers] of the configuration has, or none";
+    if node.runtime.config().handler.settings(&runtime_handler).is_none() {
+        let expected = "a handler that the configuration has a section [handler.NAME] for, or none";
         return Err(Failure::invalid("runtime_handler", format!("{runtime_handler:?}"), expected));
     }
     let spec = spec::spec(&config, &runtime_handler)?;

@@ -2,7 +2,6 @@
 
 mod streaming;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -11,12 +10,8 @@ pub use self::streaming::{StreamTls, StreamingSettings};
 
 /// The name of the socket, in the directory of the admin socket, when nothing else is set.
 const SOCKET_FILE: &str = "cri.sock";
-/// The handler of pods without a runtime class. It is always there.
-pub const HANDLER_DEFAULT: &str = "mainstay";
 /// How long a client that reads events may be away, in milliseconds, when nothing else is set.
 pub const EVENTS_RESUME_DEFAULT_MS: u64 = 300_000;
-/// The longest name of a handler, in bytes: a label of DNS.
-const HANDLER_LENGTH_MAX: usize = 63;
 
 /// How a daemon serves the Container Runtime Interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,8 +27,6 @@ pub struct CriSettings {
     pub events_resume_ms: u64,
     /// Images that kubelet never removes, by name.
     pub pinned_images: Vec<String>,
-    /// Handlers, which runtime classes name. [`HANDLER_DEFAULT`] is always there.
-    pub handlers: BTreeMap<String, HandlerSettings>,
     /// Exec, attach and port-forward.
     pub streaming: StreamingSettings,
 }
@@ -49,16 +42,6 @@ pub enum CgroupDriver {
     Systemd,
 }
 
-/// How the pods of a handler differ from others.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct HandlerSettings {
-    /// Annotations of pods that go on to the OCI runtime: keys, or beginnings of keys with a `*` at the end.
-    pub pod_annotations: Vec<String>,
-    /// The same of containers.
-    pub container_annotations: Vec<String>,
-}
-
 impl Default for CriSettings {
     fn default() -> Self {
         Self {
@@ -67,7 +50,6 @@ impl Default for CriSettings {
             cgroup_driver: CgroupDriver::default(),
             events_resume_ms: EVENTS_RESUME_DEFAULT_MS,
             pinned_images: Vec::new(),
-            handlers: BTreeMap::new(),
             streaming: StreamingSettings::default(),
         }
     }
@@ -84,30 +66,13 @@ impl CriSettings {
         }
     }
 
-    /// The settings of a handler by the name that a runtime class has; none when there is no such one. The empty name is
-    /// [`HANDLER_DEFAULT`].
-    pub fn handler(&self, name: &str) -> Option<HandlerSettings> {
-        let name = if name.is_empty() { HANDLER_DEFAULT } else { name };
-        let set = self.handlers.get(name).cloned();
-        set.or_else(|| (name == HANDLER_DEFAULT).then(HandlerSettings::default))
-    }
-
-    /// The names of all handlers.
-    pub fn handler_names(&self) -> impl Iterator<Item = String> + '_ {
-        let set = self.handlers.keys().map(String::as_str).filter(|name| *name != HANDLER_DEFAULT);
-        std::iter::once(HANDLER_DEFAULT).chain(set).map(str::to_owned)
-    }
-
     /// What cannot be right: the key, its value, and what would be.
     pub(super) fn fault(&self) -> Option<(&'static str, String, &'static str)> {
         let socket = self.socket.as_ref().filter(|path| !path.as_os_str().is_empty() && !path.is_absolute());
         if let Some(path) = socket {
             return Some(("socket", path.display().to_string(), "an absolute path, or \"\" for none"));
         }
-        let expected = "a name of lower-case letters, digits and '-', as in a RuntimeClass";
-        let handler = self.handlers.keys().find(|name| !is_handler_name(name));
-        let handler = handler.map(|name| ("handlers", name.clone(), expected));
-        handler.or_else(|| self.streaming.fault())
+        self.streaming.fault()
     }
 
     /// The section as a commented text.
@@ -126,41 +91,10 @@ impl CriSettings {
              events_resume_ms = {events_resume_ms}\n\
              # Images that kubelet never removes, as in [\"registry.k8s.io/pause:3.10\"].\n\
              pinned_images = {pinned_images:?}\n\
-             # Handlers, which runtime classes name. \"mainstay\" is that of pods without a class. Annotations go on to the\n\
-             # OCI runtime that are listed: whole keys, or beginnings with a * at the end.\n\
-             # [cri.handlers.mainstay]\n\
-             # pod_annotations = [\"example.com/*\"]\n\
-             # container_annotations = []\n\
              \n\
              {streaming}"
         )
     }
-}
-
-impl HandlerSettings {
-    /// Whether this annotation of a pod goes on.
-    pub fn passes_of_pod(&self, key: &str) -> bool {
-        lists(&self.pod_annotations, key)
-    }
-
-    /// Whether this annotation of a container goes on.
-    pub fn passes_of_container(&self, key: &str) -> bool {
-        lists(&self.container_annotations, key)
-    }
-}
-
-fn lists(patterns: &[String], key: &str) -> bool {
-    patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
-        Some(beginning) => key.starts_with(beginning),
-        None => key == pattern,
-    })
-}
-
-fn is_handler_name(name: &str) -> bool {
-    (1..=HANDLER_LENGTH_MAX).contains(&name.len())
-        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-        && !name.starts_with('-')
-        && !name.ends_with('-')
 }
 
 #[cfg(test)]
@@ -177,29 +111,5 @@ mod tests {
         assert_eq!(of(true, Some("/x")), Some("/x".into()));
         assert_eq!(of(true, Some("")), None);
         assert_eq!(of(false, Some("/x")), None);
-    }
-
-    #[test]
-    fn the_usual_handler_is_always_there() {
-        let settings = CriSettings {
-            handlers: [("other".to_owned(), HandlerSettings::default())].into(),
-            ..CriSettings::default()
-        };
-        for name in ["", HANDLER_DEFAULT, "other"] {
-            assert!(settings.handler(name).is_some(), "{name:?}");
-        }
-        assert_eq!(settings.handler("unknown"), None);
-    }
-
-    #[test]
-    fn annotations_pass_that_are_listed() {
-        let handler = HandlerSettings {
-            pod_annotations: vec!["a.io/one".into(), "b.io/*".into()],
-            ..HandlerSettings::default()
-        };
-        for (key, passes) in [("a.io/one", true), ("a.io/ones", false), ("b.io/any", true), ("c", false)] {
-            assert_eq!(handler.passes_of_pod(key), passes, "{key}");
-            assert!(!handler.passes_of_container(key), "{key}");
-        }
     }
 }

@@ -19,7 +19,7 @@
 //! | `hooks`, `net_devices`, `errand` | what is done on the host for a container: hooks, and network devices that it is given |
 //! | `containerd` | the shim under containerd instead of our supervisor |
 //! | [`leftovers`] | what is cleared away when the supervisor was killed |
-//! | `reaper`, `exits`, `exit_record` | exits: reaping, announcing, writing down |
+//! | `reaper`, `offspring`, `exits`, `exit_record` | exits: reaping, announcing, writing down |
 //! | `output`, `stdin`, `streams`, `child_io`, `readiness` | pipes, logs, clients |
 //! | `service`, `extension`, `door`, `sockets` | the wire |
 //!
@@ -47,6 +47,7 @@ mod identity;
 pub mod leftovers;
 mod logger;
 mod net_devices;
+mod offspring;
 mod output;
 mod pod;
 mod process;

@@ -81,6 +81,8 @@ pub(crate) struct Output {
     changed: Notify,
     /// Told when the streams are over.
     over: Notify,
+    /// Told when all sources have been read to their ends.
+    read: Notify,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,6 +139,7 @@ impl Output {
             hold,
             changed: Notify::new(),
             over: Notify::new(),
+            read: Notify::new(),
         })
     }
 

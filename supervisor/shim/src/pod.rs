@@ -18,6 +18,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Pid;
 
 use crate::backend::Backend;
+use crate::door::Door;
 use crate::failure::Failure;
 use crate::shim::Shim;
 
@@ -37,7 +38,7 @@ pub(crate) struct Pod {
     pub(crate) init: Option<Pid>,
     /// Who makes its containers.
     pub(crate) backend: Backend,
-    request: wire::CreatePodRequest,
+    pub(crate) request: wire::CreatePodRequest,
     namespaces: PodNamespaces,
     user: Option<OwnedFd>,
     shm: Shm,
@@ -53,12 +54,16 @@ enum Shm {
 }
 
 /// Makes the pod, or says again where everything is. Another request for the same pod is refused.
-pub(crate) fn create(
+pub(crate) async fn create(
     shim: &Rc<Shim>,
+    door: Door,
     request: wire::CreatePodRequest,
 ) -> Result<wire::CreatePodResponse, Failure> {
+    let _making = shim.making_pod.lock().await;
     if let Some(pod) = &*shim.pod.borrow() {
-        if pod.request == request {
+        // Whoever has found the shim again does not know any more what the configuration said then.
+        let backend = pod.request.backend.clone();
+        if pod.request == (wire::CreatePodRequest { backend, ..request.clone() }) {
             return Ok(pod.answer());
         }
         return Err(Failure::Invalid {
@@ -82,8 +87,14 @@ pub(crate) fn create(
         }
     })?;
     let init = namespaces.init.as_ref().map(|init| init.pid);
-    let backend = Backend::Own;
-    let pod = Pod { cgroup, init, backend, request, namespaces, user, shm };
+    let mut pod = Pod { cgroup, init, backend: Backend::Own, request, namespaces, user, shm };
+    match Backend::begin(shim, door, &pod).await {
+        Ok(backend) => pod.backend = backend,
+        Err(failure) => {
+            pod.unmount_shm();
+            return Err(failure);
+        }
+    }
     let answer = pod.answer();
     *shim.pod.borrow_mut() = Some(pod);
     Ok(answer)
@@ -195,6 +206,12 @@ fn mount_shm(path: PathBuf, (uid, gid): (u32, u32)) -> Result<PathBuf, Failure> 
 }
 
 impl Pod {
+    /// Where its network namespace is.
+    pub(crate) fn network_path(&self) -> Option<String> {
+        let network = self.namespaces.network.as_ref()?;
+        Some(format!("/proc/{}/fd/{}", std::process::id(), network.as_raw_fd()))
+    }
+
     /// Lets go of its `/dev/shm`, so that the directory below it can be removed. Containers that have it keep it.
     pub(crate) fn unmount_shm(&self) {
         let Shm::Own(path) = &self.shm else { return };

@@ -21,7 +21,7 @@ use mainstay_cgroups::{Cgroup, CgroupPath, Layout};
 use mainstay_messages::ContainerId;
 use mainstay_task_api::convert::ProcessKey;
 use rustix::process::Pid;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Mutex, Notify, watch};
 
 use crate::arguments::Arguments;
 use crate::backend::Backend;
@@ -31,6 +31,7 @@ use crate::exit_record::{ExitRecord, bundle_path, write_exit_record};
 use crate::exits::Exits;
 use crate::failure::Failure;
 use crate::logger::{self, Chain};
+use crate::offspring::Offspring;
 use crate::output::Scratch;
 use crate::pod::Pod;
 use crate::process::Process;
@@ -52,9 +53,13 @@ pub(crate) struct Shim {
     pub(crate) pod: RefCell<Option<Pod>>,
     /// The containerd that it works for, where it is not our supervisor.
     pub(crate) containerd: Option<Rc<Face>>,
+    /// Held while the pod is made.
+    pub(crate) making_pod: Mutex<()>,
     pub(crate) exits: RefCell<Exits>,
     /// Told when there is a new exit.
     pub(crate) exits_changed: Notify,
+    /// Children that are no processes of a container, or not known to be.
+    pub(crate) offspring: RefCell<Offspring>,
     containers: RefCell<BTreeMap<ContainerId, Rc<Container>>>,
     processes: RefCell<HashMap<Pid, Rc<Process>>>,
     closing: watch::Sender<Closing>,
@@ -93,8 +98,10 @@ impl Shim {
             host_mounts,
             scratch: Scratch::shared(),
             pod: RefCell::default(),
+            making_pod: Mutex::default(),
             exits: RefCell::default(),
             exits_changed: Notify::new(),
+            offspring: RefCell::default(),
             containers: RefCell::default(),
             processes: RefCell::default(),
             closing: watch::Sender::new(Closing::No),
@@ -160,13 +167,25 @@ impl Shim {
         }
     }
 
-    /// A child was reaped. An orphan that the kernel gave us is in no table, and nothing is to be done for it.
+    /// Forgets a process that has ended without being reaped here.
+    pub(crate) fn forget_process(&self, process: &Rc<Process>) {
+        if let Some(identity) = process.identity() {
+            let mut processes = self.processes.borrow_mut();
+            if processes.get(&identity.pid).is_some_and(|known| Rc::ptr_eq(known, process)) {
+                processes.remove(&identity.pid);
+            }
+        }
+    }
+
+    /// A child was reaped. An orphan that the kernel gave us is in no table.
     pub(crate) fn reaped(self: &Rc<Self>, pid: Pid, how: Ending) {
         let process = self.processes.borrow_mut().remove(&pid);
         if let Some(process) = process {
             self.process_ended(&process, how);
         } else if self.pod.borrow().as_ref().is_some_and(|pod| pod.init == Some(pid)) {
             logger::error!("the pod's init has ended ({how:?}), and with it every process of the pod");
+        } else {
+            self.offspring.borrow_mut().reaped(pid, how);
         }
     }
 

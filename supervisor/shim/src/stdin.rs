@@ -109,9 +109,13 @@ impl Stdin {
 
     /// Waits until it is closed.
     pub(crate) async fn closed(&self) {
-        while !self.is_closed() {
-            // There is one thread, so nothing happens between the look and the wait.
-            self.changed.notified().await;
+        loop {
+            // Before the state is looked at, so that no change is missed.
+            let changed = self.changed.notified();
+            if self.is_closed() {
+                return;
+            }
+            changed.await;
         }
     }
 

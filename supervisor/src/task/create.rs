@@ -13,7 +13,7 @@ use mainstay_messages::spec::{ContainerPid, Privilege, Terminal};
 use mainstay_messages::supervisor::{CreateTask, TaskKnowledge, TaskMade, TaskState, TaskStatus};
 use mainstay_messages::{Error, ProcessIdentity, Result};
 use mainstay_task_api::task::{CreateTaskRequest, Mount};
-use oci_spec::runtime::LinuxResources;
+use oci_spec::runtime::{LinuxResources, Spec};
 
 use super::delete::{self, Remains, Was};
 use super::{Making, call, known, log_value, process_key, query, start_failed, stdin_value};
@@ -34,6 +34,9 @@ use crate::shim::Shim;
 use crate::state::Begun;
 use crate::user_namespaces;
 use crate::volumes;
+
+/// The version of the extension since which a shim sets AppArmor profiles and SELinux labels.
+const LABELS_PROTOCOL: u32 = 3;
 
 /// See the module.
 pub(crate) static CREATE_CONTAINER: Saga<Creation, Remains> = Saga {
@@ -211,6 +214,7 @@ async fn make_bundle(creation: &Creation) -> Result<()> {
     let (record, pod) = (creation.record().clone(), creation.pod.clone());
     let namespaces = creation.namespaces.clone();
     let other_pid = creation.other_pid.as_ref().map(PidNamespace::path);
+    let protocol = creation.shim.link.protocol();
     let work = move |machine: &Machine| {
         let mut host = machine.host.clone();
         if namespaces.ids.is_some() && record.spec.rootfs.has_layer() {
@@ -238,6 +242,13 @@ async fn make_bundle(creation: &Creation) -> Result<()> {
             other_pid: other_pid.as_deref(),
         };
         let spec = oci::container_spec(&record, &pod, around)?;
+        if protocol < LABELS_PROTOCOL && has_label(&spec) {
+            let reason = "the shim of its pod is of an older version, which would run it without".to_owned();
+            return Err(Error::Unsupported {
+                setting: "an AppArmor profile or SELinux label".to_owned(),
+                reason,
+            });
+        }
         let limits = spec.linux().as_ref().and_then(|linux| linux.resources().as_ref());
         check_limits(machine, limits)?;
         files::check_sources(&record)?;
@@ -306,6 +317,12 @@ fn cdi_devices(record: &ContainerRecord) -> Vec<String> {
     let added = record.adjustment.iter().flat_map(|adjustment| &adjustment.cdi_devices);
     names.extend(added.filter(|name| !record.spec.cdi_devices.contains(name)).cloned());
     names
+}
+
+fn has_label(spec: &Spec) -> bool {
+    spec.process()
+        .as_ref()
+        .is_some_and(|process| process.apparmor_profile().is_some() || process.selinux_label().is_some())
 }
 
 fn check_limits(machine: &Machine, limits: Option<&LinuxResources>) -> Result<()> {

@@ -48,7 +48,7 @@ pub use generated::task_ttrpc as task_v2;
 /// The service `containerd.task.v3.Task`.
 pub use generated::task_v3_ttrpc as task_v3;
 pub use protobuf::well_known_types;
-pub use protobuf::{Enum, EnumOrUnknown, Message, MessageField};
+pub use protobuf::{Enum, EnumOrUnknown, Error as MessageError, Message, MessageField};
 pub use protocol::{EXTENSION_PROTOCOL, EXTENSION_PROTOCOL_OLDEST, NoCommonProtocol, Spoken};
 
 /// The name on the wire of the Task service, version 2.

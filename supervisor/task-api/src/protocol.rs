@@ -4,7 +4,7 @@
 //! Owns: the version numbers, and the decision. Never: knows a call; what came with which version is in README.md.
 
 /// The version that this program speaks. Raised with every change of what is said or meant.
-pub const EXTENSION_PROTOCOL: u32 = 2;
+pub const EXTENSION_PROTOCOL: u32 = 3;
 /// The oldest version that this program still speaks, as either side.
 pub const EXTENSION_PROTOCOL_OLDEST: u32 = 1;
 

@@ -11,7 +11,7 @@ use mainstay_messages::spec::{
     AppArmor, CgroupParent, Device, DeviceRule, HostEntry, HugepageLimit, IdMapping, Mac, Mount, NameServer,
     Network, NewPrivileges, PortMapping, Rlimit, Seccomp, UserNamespace,
 };
-use mainstay_messages::{Name, Signal};
+use mainstay_messages::{Handler, Name, Signal};
 
 use super::parse::{self, DiskRate, Variable};
 use super::reference;
@@ -237,6 +237,9 @@ pub struct SandboxArguments {
     /// The host name; the pod's name when not given
     #[arg(long)]
     pub hostname: Option<String>,
+    /// What runs its containers, as the configuration calls it; Mainstay's own shim when not given
+    #[arg(long, value_name = "NAME")]
+    pub handler: Option<Handler>,
     /// Whose processes are seen: its own, those of the whole pod, or the host's
     #[arg(long, value_enum, value_name = "container|pod|host", hide_possible_values = true)]
     pub pid: Option<PidName>,

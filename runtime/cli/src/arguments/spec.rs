@@ -88,6 +88,7 @@ impl SandboxArguments {
     pub fn sandbox_spec(&self, name: Name) -> SandboxSpec {
         SandboxSpec {
             hostname: self.hostname.clone(),
+            handler: self.handler.clone(),
             network: match self.network {
                 None => Network::Default,
                 Some(name) => name.kind(),

@@ -56,8 +56,8 @@ pub(crate) async fn create(
 
 /// The settings of a pod's handler. One that the configuration has no more lets nothing through.
 fn handler(node: &Node, pod: &SandboxRecord) -> HandlerSettings {
-    let name = pod.spec.notes.get(notes::HANDLER).map(String::as_str).unwrap_or_default();
-    node.settings().handler(name).unwrap_or_default()
+    let name = pod.spec.handler.as_ref().map_or("", |handler| handler.as_str());
+    node.runtime.config().handler.settings(name).unwrap_or_default()
 }
 
 /// The annotations that go on to the OCI runtime: those that the handler lists, of the pod and of the container.
@@ -166,6 +166,7 @@ mod tests {
         let handler = HandlerSettings {
             pod_annotations: vec!["a.io/*".into()],
             container_annotations: vec!["b.io/one".into()],
+            ..HandlerSettings::default()
         };
         let all = [("a.io/x", "1"), ("b.io/one", "2"), ("c", "3")].map(|(k, v)| (k.to_owned(), v.to_owned()));
         let passed = passed(&handler, &all.clone().into(), &all.into());

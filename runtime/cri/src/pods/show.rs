@@ -9,7 +9,7 @@ use mainstay_cri_api as api;
 use mainstay_cri_api::{NamespaceMode, NamespaceOption, PodSandboxMetadata, PodSandboxState};
 use serde_json::json;
 
-use crate::{notes, times};
+use crate::times;
 
 /// A pod in a list.
 pub(crate) fn listed(record: &SandboxRecord) -> api::PodSandbox {
@@ -20,8 +20,13 @@ pub(crate) fn listed(record: &SandboxRecord) -> api::PodSandbox {
         created_at: times::nanos(record.created_at),
         labels: record.spec.labels.clone().into_iter().collect(),
         annotations: record.spec.annotations.clone().into_iter().collect(),
-        runtime_handler: note(record, notes::HANDLER),
+        runtime_handler: handler(record),
     }
+}
+
+/// The handler that it was asked for with; empty for the usual one.
+fn handler(record: &SandboxRecord) -> String {
+    record.spec.handler.as_ref().map_or_else(String::new, ToString::to_string)
 }
 
 /// What there is to say of a pod.
@@ -50,7 +55,7 @@ pub(crate) fn info(snapshot: &SandboxSnapshot, usual_cgroup_parent: &str) -> Has
         "phase": record.phase,
         "reason": record.reason,
         "activity": snapshot.activity,
-        "runtimeHandler": note(record, notes::HANDLER),
+        "runtimeHandler": handler(record),
         "cgroupsPath": record.cgroup(usual_cgroup_parent),
         "shim": record.shim,
         "network": record.network,
@@ -134,11 +139,6 @@ pub(crate) fn ids(mappings: &[IdMapping]) -> Vec<api::IdMapping> {
     };
     mappings.iter().map(mapping).collect()
 }
-
-fn note(record: &SandboxRecord, key: &str) -> String {
-    record.spec.notes.get(key).cloned().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use mainstay::{SandboxId, Timestamp};

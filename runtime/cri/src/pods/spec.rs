@@ -25,6 +25,7 @@ pub(crate) fn spec(config: &PodSandboxConfig, handler: &str) -> Result<SandboxSp
     let namespaces = security.namespace_options.clone().unwrap_or_default();
     let network = network(&namespaces)?;
     let mut spec = SandboxSpec::new(names::of_pod(&identity));
+    spec.handler = Some(handler).filter(|name| !name.is_empty()).map(str::parse).transpose()?;
     spec.hostname = (network != Network::Host).then(|| hostname(config, &identity));
     spec.network = network;
     spec.pid = pid(&namespaces)?;
@@ -41,7 +42,7 @@ pub(crate) fn spec(config: &PodSandboxConfig, handler: &str) -> Result<SandboxSp
         spec.cgroup_parent = Some(linux.cgroup_parent.parse()?);
     }
     spec.plan = plan(linux);
-    spec.notes = kept(config, handler, security.privileged);
+    spec.notes = kept(config, security.privileged);
     spec.identity = Some(identity);
     Ok(spec)
 }
@@ -178,10 +179,9 @@ fn port(index: usize, mapping: &api::PortMapping) -> Result<PortMapping> {
     })
 }
 
-fn kept(config: &PodSandboxConfig, handler: &str, privileged: bool) -> BTreeMap<String, String> {
+fn kept(config: &PodSandboxConfig, privileged: bool) -> BTreeMap<String, String> {
     let notes = [
-        (notes::HANDLER, handler),
-        (notes::LOG_DIRECTORY, &config.log_directory),
+        (notes::LOG_DIRECTORY, config.log_directory.as_str()),
         (notes::PRIVILEGED, if privileged { "yes" } else { "" }),
     ];
     let given = notes.into_iter().filter(|(_, value)| !value.is_empty());

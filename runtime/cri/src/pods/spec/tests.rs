@@ -90,8 +90,8 @@ fn what_the_runtime_has_no_word_for_is_noted() {
     let asked =
         PodSandboxConfig { linux: Some(linux), log_directory: "/var/log/pods/1".to_owned(), ..config() };
     let spec = spec(&asked, "other").expect("good");
-    let expected =
-        [(notes::HANDLER, "other"), (notes::LOG_DIRECTORY, "/var/log/pods/1"), (notes::PRIVILEGED, "yes")];
+    assert_eq!(spec.handler, Some("other".parse().expect("a name")));
+    let expected = [(notes::LOG_DIRECTORY, "/var/log/pods/1"), (notes::PRIVILEGED, "yes")];
     let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
     assert_eq!(spec.notes, BTreeMap::from(expected));
     let parent = spec.cgroup_parent.expect("given").to_string();
