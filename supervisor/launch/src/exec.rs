@@ -141,7 +141,7 @@ fn join(target: BorrowedFd<'_>, ids: Option<IdMap<'_>>) -> Result<()> {
 }
 
 /// Whether the process has ended, reaped or not.
-fn is_over(pidfd: BorrowedFd<'_>) -> bool {
+pub(crate) fn is_over(pidfd: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)

@@ -291,7 +291,7 @@ pub(crate) fn groups_of(spec: &Spec) -> Groups {
     if value.is_some_and(|value| value == GROUPS_STRICT) { Groups::Strict } else { Groups::Merge }
 }
 
-fn user_annotation(spec: &Spec) -> Option<&str> {
+pub(crate) fn user_annotation(spec: &Spec) -> Option<&str> {
     spec.annotations().as_ref()?.get(USER_ANNOTATION).map(String::as_str)
 }
 

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  create ──▶ Launching ──try_reply──▶ [Environment ──proceed──▶] Ready ──release──▶ Running
-//!  exec   ──▶ Launching ──try_reply──▶ Ready ───────────▶ Running
+//!  exec   ──▶ Launching ──try_reply──▶ Ready ───────────▶ Running        (and call_runtime: another runtime's program)
 //!                           └────────▶ Failed ◀──────────────┘ (an exec that fails)
 //! ```
 //!
@@ -43,6 +43,7 @@ mod pod;
 mod process;
 mod procfs;
 mod rootfs;
+mod runtime;
 mod scheduling;
 mod seccomp;
 mod stage;
@@ -73,6 +74,7 @@ pub use pod::{
 };
 pub use process::CallerEnd;
 pub use rootfs::{ROOTFS_DIRECTORY, RootMount};
+pub use runtime::{ContainerBundle, Preparation, RuntimeCall, call_runtime, mount_bundle, prepare_exec};
 pub use seccomp::{check_seccomp, default_seccomp};
 pub use stdio::{Io, Stdio};
 pub use terminal::WindowSize;

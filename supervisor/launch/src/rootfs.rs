@@ -53,13 +53,23 @@ pub(crate) fn mount_root(
     propagation: Option<&str>,
 ) -> Result<(ContainerRoot, Images)> {
     cut_off(propagation)?;
+    let images = image::make(mounts, sources, &make_place(bundle)?, label)?;
+    Ok((mount_root_here(root, sources, bundle, label)?, images))
+}
+
+/// Mounts the root in this mount name space.
+pub(crate) fn mount_root_here(
+    root: &RootMount,
+    sources: &SourceTrees,
+    bundle: &Path,
+    label: Option<&str>,
+) -> Result<ContainerRoot> {
     let place = make_place(bundle)?;
-    let images = image::make(mounts, sources, &place, label)?;
     let fd = match root {
         RootMount::Overlay { lower, upper, work } => overlay(lower, upper, work, sources, &place, label)?,
         RootMount::Bind(source) => bind(&bundle.join(source), sources, &place)?,
     };
-    Ok((ContainerRoot::new(fd), images))
+    Ok(ContainerRoot::new(fd))
 }
 
 /// Cuts this mount name space off from the host's, and mounts the root that was prepared outside: on the directory that this

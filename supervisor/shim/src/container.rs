@@ -17,6 +17,7 @@ use mainstay_task_api::convert::ProcessKey;
 use oci_spec::runtime::{LinuxResources, Spec};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::backend::Backend;
 use crate::failure::Failure;
 use crate::hooks::LaterHooks;
 use crate::identity::send_signal;
@@ -38,9 +39,13 @@ pub(crate) struct Container {
     pub(crate) bundle: PathBuf,
     pub(crate) cgroup: Cgroup,
     pub(crate) init: Rc<Process>,
+    /// Who makes its processes.
+    pub(crate) backend: Backend,
     execs: RefCell<BTreeMap<ExecId, Rc<Process>>>,
     paused: Cell<Paused>,
     oom_kills_before: Cell<u64>,
+    /// What another shim says of the out-of-memory killer, whose count may be out of sight.
+    oom_told: Cell<OomKills>,
     later_hooks: Cell<LaterHooks>,
     /// Its network namespace, while devices of the host are in it.
     device_namespace: RefCell<Option<OwnedFd>>,
@@ -54,15 +59,23 @@ pub(crate) enum Paused {
 }
 
 impl Container {
-    pub(crate) fn new(id: ContainerId, bundle: PathBuf, cgroup: Cgroup, init: Rc<Process>) -> Rc<Self> {
+    pub(crate) fn new(
+        id: ContainerId,
+        bundle: PathBuf,
+        cgroup: Cgroup,
+        init: Rc<Process>,
+        backend: Backend,
+    ) -> Rc<Self> {
         Rc::new(Self {
             id,
             bundle,
             cgroup,
             init,
+            backend,
             execs: RefCell::default(),
             paused: Cell::new(Paused::No),
             oom_kills_before: Cell::new(0),
+            oom_told: Cell::new(OomKills::Same),
             later_hooks: Cell::default(),
             device_namespace: RefCell::default(),
         })
@@ -141,7 +154,12 @@ impl Container {
 
     /// What the out-of-memory killer has done since. To be asked before the cgroup is removed.
     pub(crate) fn oom_kills_since(&self) -> OomKills {
-        if self.oom_kills() > self.oom_kills_before.get() { OomKills::Risen } else { OomKills::Same }
+        if self.oom_kills() > self.oom_kills_before.get() { OomKills::Risen } else { self.oom_told.get() }
+    }
+
+    /// Notes that the out-of-memory killer was there, as another shim says.
+    pub(crate) fn note_oom_kill(&self) {
+        self.oom_told.set(OomKills::Risen);
     }
 
     fn oom_kills(&self) -> u64 {
@@ -181,12 +199,17 @@ impl Container {
         self.paused.get()
     }
 
-    /// Freezes it, and waits until all of it has stopped.
-    pub(crate) async fn pause(&self) -> Result<(), Failure> {
+    /// Notes that it is frozen, or that it runs.
+    pub(crate) fn note_paused(&self, paused: Paused) {
+        self.paused.set(paused);
+    }
+
+    /// Freezes its cgroup, and waits until all of it has stopped.
+    pub(crate) async fn freeze(&self) -> Result<(), Failure> {
         self.cgroup.freeze()?;
         for _ in 0..FREEZE_MS / FREEZE_POLL_MS {
             if self.cgroup.freezer_state()? == FreezerState::Frozen {
-                self.paused.set(Paused::Yes);
+                self.note_paused(Paused::Yes);
                 return Ok(());
             }
             tokio::time::sleep(Duration::from_millis(FREEZE_POLL_MS)).await;
@@ -196,23 +219,31 @@ impl Container {
         Err(Failure::Deadline { what, after_ms: FREEZE_MS, place: String::new() })
     }
 
-    /// Lets it run again.
-    pub(crate) fn resume(&self) -> Result<(), Failure> {
+    /// Lets its cgroup run again.
+    pub(crate) fn thaw(&self) -> Result<(), Failure> {
         self.cgroup.thaw()?;
-        self.paused.set(Paused::No);
+        self.note_paused(Paused::No);
         Ok(())
     }
 
-    /// Changes its limits.
-    pub(crate) fn update(&self, resources: &LinuxResources) -> Result<(), Failure> {
+    /// The same, where it is frozen.
+    pub(crate) fn thaw_if_paused(&self) -> Result<(), Failure> {
+        match self.paused() {
+            Paused::Yes => self.thaw(),
+            Paused::No => Ok(()),
+        }
+    }
+
+    /// Changes the limits of its cgroup.
+    pub(crate) fn limit(&self, resources: &LinuxResources) -> Result<(), Failure> {
         for warning in self.cgroup.apply(resources)? {
             logger::warning!("container {}: {warning}", self.id);
         }
         Ok(())
     }
 
-    /// What it uses now.
-    pub(crate) fn stats(&self) -> Result<Stats, Failure> {
+    /// What its cgroup uses now.
+    pub(crate) fn measure(&self) -> Result<Stats, Failure> {
         let lost = self.init.output.log_bytes_lost();
         Ok(Stats { log_bytes_lost: lost, ..measure(&self.cgroup)? })
     }

@@ -3,19 +3,16 @@
 //! Owns: the order of the steps, and undoing them. Never: announces an exit of what never became a container, or
 //! removes the bundle after a failure; that is its maker's.
 //!
-//! The steps: ids and streams read → spec read → entry in the table → limits checked → cgroup → log → pipes → clone →
-//! network devices and hooks on the host, where there are any → the child reports that it is ready. Undo, in reverse: child killed and reaped →
-//! cgroup removed → network devices back → poststop hooks → log removed if it is new and empty → entry removed.
+//! The steps: ids and streams read → spec read → entry in the table → limits checked → cgroup → log → what the backend does.
+//! Undo, in reverse: child killed and reaped → cgroup removed → what the backend undoes → log removed if it is new and empty
+//! → entry removed.
 
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
 use mainstay_cgroups::{Cgroup, Controllers};
-use mainstay_launch::{
-    CgroupEntry, HookPoint, HostMounts, InitRequest, OomScorePolicy, RootMount, needs_environment,
-};
+use mainstay_launch::RootMount;
 use mainstay_messages::Signal;
 use mainstay_task_api::convert::ProcessKey;
 use mainstay_task_api::streams::Terminal;
@@ -23,16 +20,16 @@ use mainstay_task_api::task::{CreateTaskRequest, Mount};
 use oci_spec::runtime::Spec;
 use tokio::time::timeout;
 
-use crate::child_io::{self, ShimEnds};
+use crate::backend::Parts;
+use crate::child_io::ShimEnds;
 use crate::container::{Container, read_spec, remove_cgroup};
 use crate::exit_record::bundle_path;
 use crate::failure::Failure;
-use crate::hooks::{self, LaterHooks};
+use crate::hooks::LATE_HOOKS_MS;
 use crate::logger::{self, Chain};
-use crate::net_devices;
 use crate::output::log::CriLog;
 use crate::output::{Output, WithoutClient, pump};
-use crate::process::{Goal, Process, StreamNames, console_size};
+use crate::process::{Process, StreamNames, console_size};
 use crate::shim::Shim;
 use crate::stdin::{Stdin, StdinMode};
 
@@ -44,15 +41,20 @@ const UNDO_WAIT_MS: u64 = 2_000;
 const CRI_LOG_SCHEME: &str = "cri-log://";
 
 /// A request that has been read.
-struct Plan {
-    spec: Spec,
-    root: RootMount,
-    log: Option<PathBuf>,
+pub(crate) struct Plan {
+    pub(crate) spec: Spec,
+    pub(crate) root: RootMount,
+    pub(crate) log: Option<PathBuf>,
 }
 
 /// Creates a container; answers with the process id of its PID 1.
 pub(crate) async fn create(shim: Rc<Shim>, request: CreateTaskRequest) -> Result<u32, Failure> {
     let (container, plan) = admit(&shim, &request)?;
+    make(shim, container, plan).await
+}
+
+/// Makes what was admitted, or undoes all of it.
+pub(crate) async fn make(shim: Rc<Shim>, container: Rc<Container>, plan: Plan) -> Result<u32, Failure> {
     match set_up(&shim, &container, plan).await {
         Ok(()) => {
             trim_memory();
@@ -97,42 +99,20 @@ fn admit(shim: &Rc<Shim>, request: &CreateTaskRequest) -> Result<(Rc<Container>,
         value: format!("{:?}", request.id),
         expected: "a name that can be that of a cgroup",
     })?;
-    let container = Container::new(key.container, bundle, Cgroup::open(&shim.layout, &cgroup), init);
+    let cgroup = Cgroup::open(&shim.layout, &cgroup);
+    let container = Container::new(key.container, bundle, cgroup, init, shim.backend());
     shim.add_container(container.clone())?;
     Ok((container, Plan { spec, root, log }))
 }
 
 async fn set_up(shim: &Rc<Shim>, container: &Rc<Container>, plan: Plan) -> Result<(), Failure> {
-    let spec = launch(shim, container, plan)?;
-    let prepared = async {
-        if needs_environment(&spec) {
-            container.init.reach(Goal::Environment).await?;
-            net_devices::give(container, &spec).await?;
-            hooks::run(shim, container, &spec, &[HookPoint::Prestart, HookPoint::CreateRuntime]).await?;
-            container.init.proceed();
-        }
-        drop(spec);
-        container.init.reach(Goal::Prepared).await
-    };
-    match timeout(Duration::from_millis(TASK_CREATE_MS), prepared).await {
-        Ok(outcome) => outcome,
-        Err(_) => Err(Failure::Deadline {
-            what: format!("setting up container {}", container.id),
-            after_ms: TASK_CREATE_MS,
-            place: kernel_wait(&container.init),
-        }),
-    }
-}
-
-/// Everything that does not wait; the spec is what is left to do by.
-fn launch(shim: &Rc<Shim>, container: &Rc<Container>, plan: Plan) -> Result<Spec, Failure> {
     let Plan { spec, root, log } = plan;
     let resources = spec.linux().as_ref().and_then(|linux| linux.resources().as_ref());
     let needs = resources.map(|resources| shim.layout.check(resources)).transpose()?;
     let path = container.cgroup.path();
     Cgroup::create(&shim.layout, path, needs.unwrap_or(Controllers::NONE))?;
     if let Some(resources) = resources {
-        container.update(resources)?;
+        container.limit(resources)?;
     }
     container.begin_counting_oom_kills();
     if let Some(path) = log {
@@ -142,25 +122,7 @@ fn launch(shim: &Rc<Shim>, container: &Rc<Container>, plan: Plan) -> Result<Spec
         container.init.set_initial_size(size);
     }
     make_root_directory(&container.bundle)?;
-    let (io, ends) = child_io::make(&container.init).map_err(Failure::system("making pipes"))?;
-    let v2_dir = container.cgroup.v2_dir()?;
-    let v1_procs = container.cgroup.v1_procs()?;
-    let launching = mainstay_launch::create(InitRequest {
-        id: container.id.as_str(),
-        spec: &spec,
-        bundle: &container.bundle,
-        root: &root,
-        host_mounts: Some(HostMounts { namespace: shim.host_mounts.as_fd(), own: &shim.arguments.directory }),
-        io,
-        cgroup: CgroupEntry { v2_dir: v2_dir.as_ref().map(AsFd::as_fd), v1_procs: &v1_procs },
-        oom_score: OomScorePolicy::Clamp,
-        caller_end: shim.arguments.caller_end(),
-    })?;
-    container.init.launched(launching)?;
-    shim.add_process(&container.init);
-    connect(&container.init, ends);
-    container.note_hooks(LaterHooks::of(&spec));
-    Ok(spec)
+    container.backend.set_up(shim, container, Parts { spec, root }).await
 }
 
 /// Gives a process that was made just now its streams.
@@ -203,15 +165,11 @@ async fn wait_dead(container: &Container) {
     }
 }
 
-async fn forget(shim: &Shim, container: &Container) {
+async fn forget(shim: &Rc<Shim>, container: &Rc<Container>) {
     if let Err(error) = remove_cgroup(&container.cgroup).await {
         logger::error!("container {}: {}", container.id, Chain(&error));
     }
-    net_devices::take_back(container).await;
-    if container.later_hooks().poststop {
-        hooks::run_late(shim, container, HookPoint::Poststop, Duration::from_millis(hooks::LATE_HOOKS_MS))
-            .await;
-    }
+    container.backend.tear_down(shim, container, Duration::from_millis(LATE_HOOKS_MS)).await;
     container.init.output.discard_unused_log();
     // Made by us, empty, and gone already if the bundle is.
     let _ = std::fs::remove_dir(container.bundle.join(mainstay_launch::ROOTFS_DIRECTORY));

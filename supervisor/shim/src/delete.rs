@@ -7,7 +7,6 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use mainstay_cgroups::{Cgroup, CgroupError};
-use mainstay_launch::HookPoint;
 use mainstay_messages::{Exit, Signal};
 use mainstay_task_api::CALL_GRACE_MS;
 use mainstay_task_api::convert::ProcessKey;
@@ -15,9 +14,8 @@ use tokio::time::timeout;
 
 use crate::container::{Container, remove_cgroup};
 use crate::failure::Failure;
-use crate::hooks::{self, LaterHooks};
+use crate::hooks;
 use crate::logger::{self, Chain};
-use crate::net_devices;
 use crate::process::Process;
 use crate::shim::Shim;
 use crate::task::{Input, Phase};
@@ -46,7 +44,7 @@ pub(crate) async fn delete(shim: Rc<Shim>, key: ProcessKey) -> Result<(Rc<Proces
         Some(exec) => {
             shim.exits.borrow_mut().acknowledge(&key);
             container.remove_exec(exec);
-            remove_file(&crate::exit_record::exit_record_path(&shim.arguments.directory, &key));
+            remove_file(&crate::exit_record::record_path(&container.bundle, key.exec.as_ref()));
         }
         None => remove_container(&shim, &container).await?,
     }
@@ -72,11 +70,12 @@ async fn end_unstarted(container: &Container, process: &Process) -> Result<(), F
     })
 }
 
-async fn remove_container(shim: &Shim, container: &Container) -> Result<(), Failure> {
+async fn remove_container(shim: &Rc<Shim>, container: &Rc<Container>) -> Result<(), Failure> {
     remove_cgroup(&container.cgroup).await?;
-    net_devices::take_back(container).await;
-    run_last_hooks(shim, container, Duration::from_millis(hooks::LATE_HOOKS_MS)).await;
-    match std::fs::remove_dir_all(&container.bundle) {
+    container.backend.tear_down(shim, container, Duration::from_millis(hooks::LATE_HOOKS_MS)).await;
+    // Under containerd the bundle is containerd's.
+    let ours = shim.containerd.is_none();
+    match if ours { std::fs::remove_dir_all(&container.bundle) } else { Ok(()) } {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
             return Err(Failure::File { path: container.bundle.clone(), doing: "removed", source });
         }
@@ -88,15 +87,6 @@ async fn remove_container(shim: &Shim, container: &Container) -> Result<(), Fail
     Ok(())
 }
 
-/// Runs the hooks of the end, once.
-async fn run_last_hooks(shim: &Shim, container: &Container, limit: Duration) {
-    let later = container.later_hooks();
-    if later.poststop {
-        container.note_hooks(LaterHooks { poststop: false, ..later });
-        hooks::run_late(shim, container, HookPoint::Poststop, limit).await;
-    }
-}
-
 /// Forgets an exec whose exit has been acknowledged, once its output has been delivered too: an exec may end, and
 /// its exit be journalled, before whoever asked for it has opened its streams.
 pub(crate) fn forget_exec(shim: &Rc<Shim>, key: &ProcessKey) {
@@ -105,7 +95,7 @@ pub(crate) fn forget_exec(shim: &Rc<Shim>, key: &ProcessKey) {
     if process.exit().is_none() {
         return;
     }
-    let record = crate::exit_record::exit_record_path(&shim.arguments.directory, key);
+    let record = crate::exit_record::record_path(&container.bundle, key.exec.as_ref());
     remove_file(&record);
     tokio::task::spawn_local(async move {
         process.output.over().await;
@@ -156,7 +146,7 @@ impl EndTime {
 
 /// Kills everything in the pod and removes its cgroups, for a bounded time. The last hooks of its containers run side by side,
 /// those of each one after the other.
-pub(crate) async fn end_pod(shim: &Shim, time: EndTime) {
+pub(crate) async fn end_pod(shim: &Rc<Shim>, time: EndTime) {
     for container in shim.containers() {
         for process in container.processes() {
             // Never refused.
@@ -177,18 +167,28 @@ pub(crate) async fn end_pod(shim: &Shim, time: EndTime) {
     }
     remove_pod_cgroup(shim).await;
     let containers = shim.containers();
-    let last = containers.iter().map(|container| async {
-        net_devices::take_back(container).await;
-        run_last_hooks(shim, container, time.for_hooks()).await;
-    });
+    let last =
+        containers.iter().map(|container| container.backend.tear_down(shim, container, time.for_hooks()));
     futures::future::join_all(last).await;
 }
 
 /// Removes the pod's cgroup and all below it.
 pub(crate) async fn remove_pod_cgroup(shim: &Shim) {
+    if shim.containerd.is_some() {
+        return remove_all_cgroups(shim).await;
+    }
     match remove_cgroup(&Cgroup::open(&shim.layout, &shim.pod_cgroup())).await {
         Ok(()) | Err(CgroupError::NotFound { .. }) => {}
         Err(error) => logger::error!("the pod's cgroup stays: {}", Chain(&error)),
+    }
+}
+
+/// Under containerd there is no cgroup of a pod's, and each container's is where its spec says.
+async fn remove_all_cgroups(shim: &Shim) {
+    for container in shim.containers() {
+        if let Err(error) = remove_cgroup(&container.cgroup).await {
+            logger::error!("the cgroup of container {} stays: {}", container.id, Chain(&error));
+        }
     }
 }
 

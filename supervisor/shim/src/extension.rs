@@ -39,6 +39,7 @@ impl Extension for ExtensionService {
                     sandbox: shim.arguments.sandbox.as_str().to_owned(),
                     pid: std::process::id(),
                     tasks: shim.containers().len() as u32,
+                    backend: shim.backend().info().into(),
                     ..Default::default()
                 })
             })
@@ -50,7 +51,8 @@ impl Extension for ExtensionService {
         _: &TtrpcContext,
         request: wire::CreatePodRequest,
     ) -> ttrpc::Result<wire::CreatePodResponse> {
-        self.door.ask(move |shim| async move { crate::pod::create(&shim, request) }).await
+        let door = self.door.clone();
+        self.door.ask(move |shim| async move { crate::pod::create(&shim, door, request).await }).await
     }
 
     async fn next_exits(
@@ -89,7 +91,7 @@ impl Extension for ExtensionService {
         _: &TtrpcContext,
         request: wire::StatsRequest,
     ) -> ttrpc::Result<wire::StatsResponse> {
-        self.door.ask(move |shim| async move { stats(&shim, &request) }).await
+        self.door.ask(move |shim| async move { stats(&shim, &request).await }).await
     }
 }
 
@@ -165,14 +167,15 @@ fn process_state(container: &Container, process: &Process) -> wire::ProcessState
     }
 }
 
-fn stats(shim: &Shim, request: &wire::StatsRequest) -> Result<wire::StatsResponse, Failure> {
+async fn stats(shim: &Shim, request: &wire::StatsRequest) -> Result<wire::StatsResponse, Failure> {
     let (stats, shim_private_bytes) = if request.container.is_empty() {
         let lost: u64 = shim.containers().iter().map(|each| each.init.output.log_bytes_lost()).sum();
         let mut stats = measure(&Cgroup::open(&shim.layout, &shim.pod_cgroup()))?;
         stats.log_bytes_lost = lost;
         (stats, private_bytes())
     } else {
-        (shim.container(&ProcessKey::parse(&request.container, "")?.container)?.stats()?, None)
+        let container = shim.container(&ProcessKey::parse(&request.container, "")?.container)?;
+        (container.backend.stats(&container).await?, None)
     };
     Ok(wire::StatsResponse {
         stats: MessageField::some((&stats).into()),

@@ -11,6 +11,7 @@ use mainstay_messages::shortage::Shortage;
 use mainstay_task_api::convert::{ConvertError, ProcessKey};
 use thiserror::Error;
 
+use crate::backend::task_shim::{CallError, LaunchShimError};
 use crate::logger::Chain;
 use crate::output::log::LogError;
 use crate::task::Refusal;
@@ -100,6 +101,24 @@ pub(crate) enum Failure {
         /// How it ended.
         how: String,
     },
+    /// A runtime refused.
+    #[error("{runtime} {verb}: {reason}")]
+    Runtime {
+        /// Its name.
+        runtime: String,
+        /// What it was asked to do.
+        verb: &'static str,
+        /// What it said.
+        reason: String,
+    },
+    /// A runtime has told of a process that is not there.
+    #[error("{process}: the runtime says that it is process {pid}, which is no child of this shim")]
+    NoChild {
+        /// Which.
+        process: ProcessKey,
+        /// What it said.
+        pid: i32,
+    },
     /// The cgroup cannot be made, limited or read.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
@@ -112,6 +131,12 @@ pub(crate) enum Failure {
         /// What was asked for.
         process: ProcessKey,
     },
+    /// Another shim, which makes the containers.
+    #[error(transparent)]
+    Shim(#[from] CallError),
+    /// Another shim, which could not be started.
+    #[error(transparent)]
+    LaunchShim(#[from] LaunchShimError),
     /// Something took longer than its limit.
     #[error("{what} did not finish within {after_ms} ms{place}")]
     Deadline {
@@ -178,9 +203,12 @@ impl Failure {
         match self {
             Self::NotFound { .. } | Self::Gone { .. } => Code::NOT_FOUND,
             Self::Exists { .. } => Code::ALREADY_EXISTS,
-            Self::NoLog { .. } | Self::Refused { .. } | Self::Running { .. } | Self::EndedEarly { .. } => {
-                Code::FAILED_PRECONDITION
-            }
+            Self::NoLog { .. }
+            | Self::Refused { .. }
+            | Self::Running { .. }
+            | Self::EndedEarly { .. }
+            | Self::Runtime { .. }
+            | Self::NoChild { .. } => Code::FAILED_PRECONDITION,
             Self::Invalid { .. } | Self::Id(_) | Self::Spec { .. } => Code::INVALID_ARGUMENT,
             Self::Launch(error) => match error {
                 LaunchError::Spec { .. } | LaunchError::Unsupported { .. } | LaunchError::User { .. } => {
@@ -207,6 +235,11 @@ impl Failure {
                 _ => Code::FAILED_PRECONDITION,
             },
             Self::File { .. } | Self::System { .. } => Code::FAILED_PRECONDITION,
+            Self::Shim(CallError::Refused { code, .. }) => *code,
+            Self::Shim(CallError::Silent { .. }) | Self::LaunchShim(LaunchShimError::Deadline { .. }) => {
+                Code::DEADLINE_EXCEEDED
+            }
+            Self::Shim(CallError::Gone { .. }) | Self::LaunchShim(_) => Code::FAILED_PRECONDITION,
             Self::Deadline { .. } => Code::DEADLINE_EXCEEDED,
             Self::Exhausted { .. } => Code::RESOURCE_EXHAUSTED,
             Self::Unsupported { .. } => Code::UNIMPLEMENTED,

@@ -37,9 +37,19 @@ pub(crate) fn send_signal(pidfd: BorrowedFd<'_>, signal: Signal) -> Result<(), E
     Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
-/// Field 22 of `/proc/PID/stat`, or 0. The fields are counted after the last `)`: a name may hold anything.
+/// The parent of a process that has not been reaped.
+pub(crate) fn parent_of(pid: Pid) -> Option<Pid> {
+    Pid::from_raw(stat_field(pid, 4)?)
+}
+
+/// Field 22 of `/proc/PID/stat`, or 0.
 fn start_ticks(pid: Pid) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let after_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
-    after_name.split(' ').nth(19).and_then(|field| field.parse().ok()).unwrap_or(0)
+    stat_field(pid, 22).unwrap_or(0)
+}
+
+/// A number of `/proc/PID/stat`, from field 3 on. They are counted after the last `)`: a name may hold anything.
+fn stat_field<N: std::str::FromStr>(pid: Pid, field: usize) -> Option<N> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, after_name) = stat.rsplit_once(") ")?;
+    after_name.split(' ').nth(field - 3)?.parse().ok()
 }

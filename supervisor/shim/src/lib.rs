@@ -15,9 +15,11 @@
 //! | `task` | the life of a process as decisions alone |
 //! | `process`, `identity`, `container`, `pod` | one of each |
 //! | `create`, `run`, `delete` | the operations that take time |
+//! | `backend` | who makes the processes |
 //! | `hooks`, `net_devices`, `errand` | what is done on the host for a container: hooks, and network devices that it is given |
+//! | `containerd` | the shim under containerd instead of our supervisor |
 //! | [`leftovers`] | what is cleared away when the supervisor was killed |
-//! | `reaper`, `exits`, `exit_record` | exits: reaping, announcing, writing down |
+//! | `reaper`, `offspring`, `exits`, `exit_record` | exits: reaping, announcing, writing down |
 //! | `output`, `stdin`, `streams`, `child_io`, `readiness` | pipes, logs, clients |
 //! | `service`, `extension`, `door`, `sockets` | the wire |
 //!
@@ -27,8 +29,10 @@
 //! 3. Nothing that a container or a client does can keep the shim from reaping.
 
 mod arguments;
+mod backend;
 mod child_io;
 mod container;
+mod containerd;
 mod create;
 mod delete;
 mod door;
@@ -43,6 +47,7 @@ mod identity;
 pub mod leftovers;
 mod logger;
 mod net_devices;
+mod offspring;
 mod output;
 mod pod;
 mod process;
@@ -58,5 +63,6 @@ mod streams;
 mod task;
 pub mod zygote;
 
+pub use containerd::CONTAINERD_SHIM_NAME;
 pub use exit_record::{ExitRecord, ExitRecordError, bundle_path, exit_record_path, read_exit_record};
 pub use start::{SHIM_NAME, run_if_shim};

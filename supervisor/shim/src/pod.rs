@@ -17,6 +17,8 @@ use rustix::fs::Mode;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Pid;
 
+use crate::backend::Backend;
+use crate::door::Door;
 use crate::failure::Failure;
 use crate::shim::Shim;
 
@@ -34,7 +36,9 @@ pub(crate) struct Pod {
     pub(crate) cgroup: CgroupPath,
     /// The first process of a shared process id namespace.
     pub(crate) init: Option<Pid>,
-    request: wire::CreatePodRequest,
+    /// Who makes its containers.
+    pub(crate) backend: Backend,
+    pub(crate) request: wire::CreatePodRequest,
     namespaces: PodNamespaces,
     user: Option<OwnedFd>,
     shm: Shm,
@@ -50,10 +54,12 @@ enum Shm {
 }
 
 /// Makes the pod, or says again where everything is. Another request for the same pod is refused.
-pub(crate) fn create(
+pub(crate) async fn create(
     shim: &Rc<Shim>,
+    door: Door,
     request: wire::CreatePodRequest,
 ) -> Result<wire::CreatePodResponse, Failure> {
+    let _making = shim.making_pod.lock().await;
     if let Some(pod) = &*shim.pod.borrow() {
         // Whoever has found the shim again does not know any more what the configuration said then.
         let backend = pod.request.backend.clone();
@@ -65,9 +71,6 @@ pub(crate) fn create(
             value: format!("{:?}", request.hostname),
             expected: "the same request as the one that the pod was made by",
         });
-    }
-    if request.backend.as_ref().is_some_and(|backend| backend.kind.is_some()) {
-        return Err(Failure::Unsupported { what: "a backend" });
     }
     let cgroup = cgroup_path(shim, &request)?;
     let user = user_namespace_of(&request)?;
@@ -84,7 +87,14 @@ pub(crate) fn create(
         }
     })?;
     let init = namespaces.init.as_ref().map(|init| init.pid);
-    let pod = Pod { cgroup, init, request, namespaces, user, shm };
+    let mut pod = Pod { cgroup, init, backend: Backend::Own, request, namespaces, user, shm };
+    match Backend::begin(shim, door, &pod).await {
+        Ok(backend) => pod.backend = backend,
+        Err(failure) => {
+            pod.unmount_shm();
+            return Err(failure);
+        }
+    }
     let answer = pod.answer();
     *shim.pod.borrow_mut() = Some(pod);
     Ok(answer)
@@ -196,6 +206,12 @@ fn mount_shm(path: PathBuf, (uid, gid): (u32, u32)) -> Result<PathBuf, Failure> 
 }
 
 impl Pod {
+    /// Where its network namespace is.
+    pub(crate) fn network_path(&self) -> Option<String> {
+        let network = self.namespaces.network.as_ref()?;
+        Some(format!("/proc/{}/fd/{}", std::process::id(), network.as_raw_fd()))
+    }
+
     /// Lets go of its `/dev/shm`, so that the directory below it can be removed. Containers that have it keep it.
     pub(crate) fn unmount_shm(&self) {
         let Shm::Own(path) = &self.shm else { return };

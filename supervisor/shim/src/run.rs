@@ -3,25 +3,20 @@
 //! Owns: what a start waits for, and that a failed one is an exit with a reason. Never: answers before the program
 //! has been executed or has failed to be.
 
-use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use mainstay_launch::{CgroupEntry, ExecRequest, HookPoint, LaunchError, OomScorePolicy};
 use mainstay_task_api::convert::ProcessKey;
 use mainstay_task_api::streams::Terminal;
 use mainstay_task_api::task::{ExecProcessRequest, StartRequest};
 use mainstay_task_api::{EXEC_OUTPUT_HOLD, EXEC_OUTPUT_HOLD_MAX_MS, PROCESS_TYPE_URL};
 use oci_spec::runtime as oci;
-use tokio::time::timeout;
 
-use crate::child_io;
 use crate::container::{Container, Paused};
-use crate::create::{connect, kernel_wait, stdin_mode, trim_memory};
+use crate::create::{stdin_mode, trim_memory};
 use crate::failure::Failure;
-use crate::hooks;
 use crate::output::{EXEC_OUTPUT_HOLD_DEFAULT_MS, Output, WithoutClient};
-use crate::process::{Goal, Process, StreamNames};
+use crate::process::{Process, StreamNames};
 use crate::shim::Shim;
 use crate::stdin::Stdin;
 use crate::task::{Ending, Input, Phase, Refusal};
@@ -30,23 +25,12 @@ use crate::task::{Ending, Input, Phase, Refusal};
 pub(crate) const TASK_START_MS: u64 = 60_000;
 /// How long a failed start waits for its process to be reaped, so that the exit is there when the caller looks, in
 /// milliseconds.
-const FAILED_START_REAP_MS: u64 = 5_000;
+pub(crate) const FAILED_START_REAP_MS: u64 = 5_000;
 
 /// Registers an exec, so that its streams can be opened before it starts.
 pub(crate) fn register_exec(shim: &Rc<Shim>, request: &ExecProcessRequest) -> Result<(), Failure> {
-    let key = ProcessKey::parse(&request.id, &request.exec_id)?;
-    let Some(exec) = key.exec.clone() else {
-        return Err(Failure::Invalid {
-            field: "exec_id",
-            value: "\"\"".to_owned(),
-            expected: "an id for the exec",
-        });
-    };
-    let container = shim.container(&key.container)?;
-    must_run(&container)?;
-    shim.exits.borrow().admit()?;
+    let (container, key, program) = admit_exec(shim, request)?;
     let stdin = stdin_mode(&request.stdin)?;
-    let program = program(request)?;
     let terminal = if request.terminal { Terminal::Yes } else { Terminal::No };
     let names = StreamNames {
         stdin: request.stdin.clone(),
@@ -57,7 +41,33 @@ pub(crate) fn register_exec(shim: &Rc<Shim>, request: &ExecProcessRequest) -> Re
     let output = Output::new(shim.scratch.clone(), hold);
     let process = Process::new(key, names, terminal, output, Stdin::new(stdin));
     process.set_program(program);
+    enter_exec(&container, process)
+}
+
+/// Reads what every exec says, and looks whether there may be one.
+pub(crate) fn admit_exec(
+    shim: &Rc<Shim>,
+    request: &ExecProcessRequest,
+) -> Result<(Rc<Container>, ProcessKey, oci::Process), Failure> {
+    let key = ProcessKey::parse(&request.id, &request.exec_id)?;
+    if key.exec.is_none() {
+        return Err(no_exec_id());
+    }
+    let container = shim.container(&key.container)?;
+    must_run(&container)?;
+    shim.exits.borrow().admit()?;
+    let program = program(request)?;
+    Ok((container, key, program))
+}
+
+/// Enters an exec into the table.
+pub(crate) fn enter_exec(container: &Container, process: Rc<Process>) -> Result<(), Failure> {
+    let exec = process.key.exec.clone().ok_or_else(no_exec_id)?;
     container.add_exec(&exec, process)
+}
+
+fn no_exec_id() -> Failure {
+    Failure::Invalid { field: "exec_id", value: "\"\"".to_owned(), expected: "an id for the exec" }
 }
 
 /// How long the output waits for a client: `stdout` of a request is `stream://hold/MILLISECONDS`, or anything else for the
@@ -84,77 +94,15 @@ pub(crate) async fn start(shim: Rc<Shim>, request: StartRequest) -> Result<u32, 
     }
     process.apply(Input::StartAsked)?;
     let outcome = match &key.exec {
-        None => {
-            process.release();
-            let outcome = executed(&process).await;
-            if outcome.is_ok() && container.later_hooks().poststart {
-                hooks::run_late(
-                    &shim,
-                    &container,
-                    HookPoint::Poststart,
-                    Duration::from_millis(hooks::LATE_HOOKS_MS),
-                )
-                .await;
-            }
-            outcome
-        }
-        Some(_) => match launch_exec(&shim, &container, &process) {
-            Ok(()) => executed(&process).await,
-            Err(failure) => Err(never_began(&shim, &process, failure)),
-        },
+        None => container.backend.let_run(&shim, &container).await,
+        Some(_) => container.backend.exec(&shim, &container, &process).await,
+    };
+    let outcome = match outcome {
+        Err(failure) if process.identity().is_none() => Err(never_began(&shim, &process, failure)),
+        outcome => outcome,
     };
     trim_memory();
     outcome.map(|()| process.pid_or_zero())
-}
-
-async fn executed(process: &Process) -> Result<(), Failure> {
-    let outcome = match timeout(Duration::from_millis(TASK_START_MS), process.reach(Goal::Executed)).await {
-        Ok(outcome) => outcome,
-        Err(_) => {
-            let place = kernel_wait(process);
-            // Gone already is as good.
-            let _ = process.signal(mainstay_messages::Signal::KILL);
-            Err(Failure::Deadline {
-                what: format!("starting {}", process.key),
-                after_ms: TASK_START_MS,
-                place,
-            })
-        }
-    };
-    if outcome.is_err() {
-        // The child has reported and ends by itself. If it hangs, its exit comes when it comes.
-        let _ = timeout(Duration::from_millis(FAILED_START_REAP_MS), process.wait_ended()).await;
-    }
-    outcome
-}
-
-/// Everything that does not wait.
-fn launch_exec(shim: &Rc<Shim>, container: &Container, process: &Rc<Process>) -> Result<(), Failure> {
-    let gone = || Failure::Refused { process: container.init.key.clone(), refusal: Refusal::HasExited };
-    let program = process.take_program().ok_or_else(|| Failure::NotFound { process: process.key.clone() })?;
-    let target = container.init.pidfd().ok_or_else(gone)?;
-    let spec = container.spec()?;
-    let (io, ends) = child_io::make(process).map_err(Failure::system("making pipes"))?;
-    let v2_dir = container.cgroup.v2_dir()?;
-    let v1_procs = container.cgroup.v1_procs()?;
-    let launching = mainstay_launch::exec(ExecRequest {
-        process: &program,
-        user: program.user().username().as_deref(),
-        spec: &spec,
-        target: target.as_fd(),
-        io,
-        cgroup: CgroupEntry { v2_dir: v2_dir.as_ref().map(AsFd::as_fd), v1_procs: &v1_procs },
-        oom_score: OomScorePolicy::Clamp,
-        caller_end: shim.arguments.caller_end(),
-    })
-    .map_err(|error| match error {
-        LaunchError::TargetGone => gone(),
-        other => other.into(),
-    })?;
-    process.launched(launching)?;
-    shim.add_process(process);
-    connect(process, ends);
-    Ok(())
 }
 
 /// An exec for which no process could be made has ended all the same: its starter may wait for its exit.

@@ -78,8 +78,9 @@ impl Task for TaskService {
     async fn pids(&self, _: &TtrpcContext, request: wire::PidsRequest) -> ttrpc::Result<wire::PidsResponse> {
         self.door
             .ask(move |shim| async move {
-                let mut pids: Vec<i32> =
-                    find(&shim, &request.id)?.pids()?.into_iter().map(|pid| pid.as_raw_pid()).collect();
+                let container = find(&shim, &request.id)?;
+                let pids = container.backend.pids(&container).await?;
+                let mut pids: Vec<i32> = pids.into_iter().map(|pid| pid.as_raw_pid()).collect();
                 pids.sort_unstable();
                 let info = |pid: i32| wire::ProcessInfo { pid: pid.unsigned_abs(), ..Default::default() };
                 Ok(wire::PidsResponse {
@@ -91,11 +92,23 @@ impl Task for TaskService {
     }
 
     async fn pause(&self, _: &TtrpcContext, request: wire::PauseRequest) -> ttrpc::Result<Empty> {
-        self.door.ask(move |shim| async move { find(&shim, &request.id)?.pause().await }).await.map(empty)
+        self.door
+            .ask(move |shim| async move {
+                let container = find(&shim, &request.id)?;
+                container.backend.pause(&container).await
+            })
+            .await
+            .map(empty)
     }
 
     async fn resume(&self, _: &TtrpcContext, request: wire::ResumeRequest) -> ttrpc::Result<Empty> {
-        self.door.ask(move |shim| async move { find(&shim, &request.id)?.resume() }).await.map(empty)
+        self.door
+            .ask(move |shim| async move {
+                let container = find(&shim, &request.id)?;
+                container.backend.resume(&container).await
+            })
+            .await
+            .map(empty)
     }
 
     async fn checkpoint(&self, _: &TtrpcContext, _: wire::CheckpointTaskRequest) -> ttrpc::Result<Empty> {
@@ -103,7 +116,7 @@ impl Task for TaskService {
     }
 
     async fn kill(&self, _: &TtrpcContext, request: wire::KillRequest) -> ttrpc::Result<Empty> {
-        self.door.ask(move |shim| async move { kill(&shim, &request) }).await.map(empty)
+        self.door.ask(move |shim| async move { kill(&shim, &request).await }).await.map(empty)
     }
 
     async fn exec(&self, _: &TtrpcContext, request: wire::ExecProcessRequest) -> ttrpc::Result<Empty> {
@@ -116,7 +129,9 @@ impl Task for TaskService {
                 let key = ProcessKey::parse(&request.id, &request.exec_id)?;
                 let rows = size_field("height", request.height)?;
                 let columns = size_field("width", request.width)?;
-                shim.process(&key)?.resize(WindowSize { rows, columns })
+                let container = shim.container(&key.container)?;
+                let process = container.process(&key)?;
+                container.backend.resize(&process, WindowSize { rows, columns }).await
             })
             .await
             .map(empty)
@@ -125,18 +140,17 @@ impl Task for TaskService {
     async fn close_io(&self, _: &TtrpcContext, request: wire::CloseIORequest) -> ttrpc::Result<Empty> {
         self.door
             .ask(move |shim| async move {
-                let process = shim.process(&ProcessKey::parse(&request.id, &request.exec_id)?)?;
-                if request.stdin {
-                    process.stdin.close();
-                }
-                Ok(())
+                let key = ProcessKey::parse(&request.id, &request.exec_id)?;
+                let container = shim.container(&key.container)?;
+                let process = container.process(&key)?;
+                if request.stdin { container.backend.close_stdin(&process).await } else { Ok(()) }
             })
             .await
             .map(empty)
     }
 
     async fn update(&self, _: &TtrpcContext, request: wire::UpdateTaskRequest) -> ttrpc::Result<Empty> {
-        self.door.ask(move |shim| async move { update(&shim, &request) }).await.map(empty)
+        self.door.ask(move |shim| async move { update(&shim, &request).await }).await.map(empty)
     }
 
     async fn wait(&self, _: &TtrpcContext, request: wire::WaitRequest) -> ttrpc::Result<wire::WaitResponse> {
@@ -193,6 +207,7 @@ impl Task for TaskService {
                     shim.refuse_new();
                     delete::end_pod(&shim, time).await;
                 } else if shim.containers().is_empty() {
+                    shim.backend().end(&shim).await;
                     shim.kill_pod();
                     delete::remove_pod_cgroup(&shim).await;
                 }
@@ -245,7 +260,7 @@ fn status(container: &Container, process: &Process) -> Status {
     }
 }
 
-fn kill(shim: &Shim, request: &wire::KillRequest) -> Result<(), Failure> {
+async fn kill(shim: &Shim, request: &wire::KillRequest) -> Result<(), Failure> {
     let key = ProcessKey::parse(&request.id, &request.exec_id)?;
     let container = shim.container(&key.container)?;
     let process = container.process(&key)?;
@@ -267,17 +282,12 @@ fn kill(shim: &Shim, request: &wire::KillRequest) -> Result<(), Failure> {
         process.apply(Input::KillAsked)?;
     }
     if all {
-        return container.signal_all(signal);
+        return container.backend.signal_all(&container, signal).await;
     }
-    process.signal(signal)?;
-    if signal == Signal::KILL && container.paused() == Paused::Yes {
-        // A frozen process of a v1 hierarchy cannot die.
-        container.resume()?;
-    }
-    Ok(())
+    container.backend.signal(&container, &process, signal).await
 }
 
-fn update(shim: &Shim, request: &wire::UpdateTaskRequest) -> Result<(), Failure> {
+async fn update(shim: &Shim, request: &wire::UpdateTaskRequest) -> Result<(), Failure> {
     let container = find(shim, &request.id)?;
     let invalid = |value| Failure::Invalid {
         field: "resources",
@@ -290,7 +300,7 @@ fn update(shim: &Shim, request: &wire::UpdateTaskRequest) -> Result<(), Failure>
     }
     let resources = serde_json::from_slice(&any.value)
         .map_err(|error| invalid(format!("resources that cannot be read ({error})")))?;
-    container.update(&resources)
+    container.backend.update(&container, &resources).await
 }
 
 fn size_field(field: &'static str, value: u32) -> Result<u16, Failure> {

@@ -13,6 +13,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -20,14 +21,17 @@ use mainstay_cgroups::{Cgroup, CgroupPath, Layout};
 use mainstay_messages::ContainerId;
 use mainstay_task_api::convert::ProcessKey;
 use rustix::process::Pid;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Mutex, Notify, watch};
 
 use crate::arguments::Arguments;
+use crate::backend::Backend;
 use crate::container::Container;
-use crate::exit_record::{ExitRecord, write_exit_record};
+use crate::containerd::Face;
+use crate::exit_record::{ExitRecord, bundle_path, write_exit_record};
 use crate::exits::Exits;
 use crate::failure::Failure;
 use crate::logger::{self, Chain};
+use crate::offspring::Offspring;
 use crate::output::Scratch;
 use crate::pod::Pod;
 use crate::process::Process;
@@ -47,9 +51,15 @@ pub(crate) struct Shim {
     pub(crate) host_mounts: OwnedFd,
     pub(crate) scratch: Rc<RefCell<Scratch>>,
     pub(crate) pod: RefCell<Option<Pod>>,
+    /// The containerd that it works for, where it is not our supervisor.
+    pub(crate) containerd: Option<Rc<Face>>,
+    /// Held while the pod is made.
+    pub(crate) making_pod: Mutex<()>,
     pub(crate) exits: RefCell<Exits>,
     /// Told when there is a new exit.
     pub(crate) exits_changed: Notify,
+    /// Children that are no processes of a container, or not known to be.
+    pub(crate) offspring: RefCell<Offspring>,
     containers: RefCell<BTreeMap<ContainerId, Rc<Container>>>,
     processes: RefCell<HashMap<Pid, Rc<Process>>>,
     closing: watch::Sender<Closing>,
@@ -66,14 +76,32 @@ pub(crate) enum Closing {
 
 impl Shim {
     pub(crate) fn new(arguments: Arguments, layout: Layout, host_mounts: OwnedFd) -> Rc<Self> {
+        Self::working_for(None, arguments, layout, host_mounts)
+    }
+
+    /// A shim that has no pod.
+    pub(crate) fn under_containerd(face: Face, layout: Layout, host_mounts: OwnedFd) -> Rc<Self> {
+        let arguments = Arguments::under_containerd(&face.bundle);
+        Self::working_for(Some(Rc::new(face)), arguments, layout, host_mounts)
+    }
+
+    fn working_for(
+        containerd: Option<Rc<Face>>,
+        arguments: Arguments,
+        layout: Layout,
+        host_mounts: OwnedFd,
+    ) -> Rc<Self> {
         Rc::new(Self {
+            containerd,
             arguments,
             layout,
             host_mounts,
             scratch: Scratch::shared(),
             pod: RefCell::default(),
+            making_pod: Mutex::default(),
             exits: RefCell::default(),
             exits_changed: Notify::new(),
+            offspring: RefCell::default(),
             containers: RefCell::default(),
             processes: RefCell::default(),
             closing: watch::Sender::new(Closing::No),
@@ -84,6 +112,11 @@ impl Shim {
     pub(crate) fn pod_cgroup(&self) -> CgroupPath {
         let elsewhere = self.pod.borrow().as_ref().map(|pod| pod.cgroup.clone());
         elsewhere.unwrap_or_else(|| self.arguments.cgroup.clone())
+    }
+
+    /// Who makes the containers.
+    pub(crate) fn backend(&self) -> Backend {
+        self.pod.borrow().as_ref().map(|pod| pod.backend.clone()).unwrap_or_default()
     }
 
     /// A container.
@@ -134,13 +167,25 @@ impl Shim {
         }
     }
 
-    /// A child was reaped. An orphan that the kernel gave us is in no table, and nothing is to be done for it.
+    /// Forgets a process that has ended without being reaped here.
+    pub(crate) fn forget_process(&self, process: &Rc<Process>) {
+        if let Some(identity) = process.identity() {
+            let mut processes = self.processes.borrow_mut();
+            if processes.get(&identity.pid).is_some_and(|known| Rc::ptr_eq(known, process)) {
+                processes.remove(&identity.pid);
+            }
+        }
+    }
+
+    /// A child was reaped. An orphan that the kernel gave us is in no table.
     pub(crate) fn reaped(self: &Rc<Self>, pid: Pid, how: Ending) {
         let process = self.processes.borrow_mut().remove(&pid);
         if let Some(process) = process {
             self.process_ended(&process, how);
         } else if self.pod.borrow().as_ref().is_some_and(|pod| pod.init == Some(pid)) {
             logger::error!("the pod's init has ended ({how:?}), and with it every process of the pod");
+        } else {
+            self.offspring.borrow_mut().reaped(pid, how);
         }
     }
 
@@ -181,21 +226,28 @@ impl Shim {
             pid: process.pid_or_zero(),
             exit: exit.clone(),
         };
-        if let Err(error) = write_exit_record(&self.arguments.directory, &record) {
+        let bundle = match self.container(&process.key.container) {
+            Ok(container) => container.bundle.clone(),
+            Err(_) => bundle_path(&self.arguments.directory, &process.key.container),
+        };
+        if let Err(error) = write_exit_record(&bundle, &record) {
             logger::error!("{}", Chain(&error));
-            tokio::task::spawn_local(self.clone().record_again(process.clone(), record));
+            tokio::task::spawn_local(self.clone().record_again(process.clone(), bundle, record));
         }
         logger::note!("{} {exit}", process.key);
+        if let Some(face) = &self.containerd {
+            return face.exited(process, &exit);
+        }
         self.exits.borrow_mut().insert(process.key.clone(), exit);
         self.exits_changed.notify_waiters();
     }
 
     /// Writes a record until it is written or its process has been deleted.
-    async fn record_again(self: Rc<Self>, process: Rc<Process>, record: ExitRecord) {
+    async fn record_again(self: Rc<Self>, process: Rc<Process>, bundle: PathBuf, record: ExitRecord) {
         loop {
             tokio::time::sleep(Duration::from_millis(EXIT_RECORD_RETRY_MS)).await;
             let known = self.process(&process.key).is_ok_and(|known| Rc::ptr_eq(&known, &process));
-            if !known || write_exit_record(&self.arguments.directory, &record).is_ok() {
+            if !known || write_exit_record(&bundle, &record).is_ok() {
                 return;
             }
         }
@@ -220,6 +272,15 @@ impl Shim {
 
     /// Kills everything in the pod.
     pub(crate) fn kill_pod(&self) {
+        if self.containerd.is_some() {
+            // There is no cgroup that all of them are in.
+            for container in self.containers() {
+                if let Err(failure) = container.kill_all() {
+                    logger::error!("killing container {}: {}", container.id, failure.sentence());
+                }
+            }
+            return;
+        }
         if let Err(error) = Cgroup::open(&self.layout, &self.pod_cgroup()).kill() {
             logger::error!("killing the pod: {}", Chain(&error));
         }

@@ -130,7 +130,8 @@ impl Process {
         }
     }
 
-    fn connect_terminal(&self, master: OwnedFd) {
+    /// Gives it its terminal.
+    pub(crate) fn connect_terminal(&self, master: OwnedFd) {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         match ioctl_tiocgptpeer(&master, flags) {
             Ok(slave) => *self.slave.borrow_mut() = Some(slave),

@@ -16,7 +16,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use mainstay_cgroups::{Cgroup, CgroupPath, Layout};
+use mainstay_cgroups::{Cgroup, CgroupPath, Layout, Mode};
 use mainstay_messages::{ContainerId, Exit};
 use mainstay_task_api::convert::ProcessKey;
 use mainstay_task_api::extension::{self, ExtensionClient};
@@ -54,6 +54,42 @@ pub enum Lifeline {
     Without,
 }
 
+/// What makes the containers of a test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runtime {
+    /// The shim itself.
+    Own,
+    Runc,
+    Crun,
+    /// containerd's shim for runc.
+    ShimRunc,
+}
+
+/// That of the file that the tests are compiled in: `runc.rs` and `crun.rs` have the tests of `life_cycle.rs`.
+pub fn runtime() -> Runtime {
+    match env!("CARGO_CRATE_NAME") {
+        "runc" => Runtime::Runc,
+        "crun" => Runtime::Crun,
+        "shim_runc" => Runtime::ShimRunc,
+        _ => Runtime::Own,
+    }
+}
+
+impl Runtime {
+    /// Where it is, if it is another program.
+    pub fn program(self) -> Option<PathBuf> {
+        let name = match self {
+            Self::Own => return None,
+            Self::Runc => "runc",
+            Self::Crun => "crun",
+            Self::ShimRunc => "containerd-shim-runc-v2",
+        };
+        let places = ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"];
+        Some(places.into_iter().map(|place| Path::new(place).join(name)).find(|path| path.exists()))
+            .map(|found| found.unwrap_or_else(|| PathBuf::from(name)))
+    }
+}
+
 /// What a container of a test is like.
 pub struct Plan<'a> {
     pub args: &'a [&'a str],
@@ -77,8 +113,13 @@ impl Default for Plan<'_> {
 pub fn possible() -> bool {
     let root = rustix::process::geteuid().is_root();
     let busybox = Path::new("/bin/busybox").exists();
+    let required = std::env::var_os("MAINSTAY_TEST_REQUIRE_PEERS").is_some();
+    if let Some(program) = runtime().program().filter(|program| !program.is_absolute()) {
+        assert!(!required, "{program:?} is missing (Debian package of the same name)");
+        let _ = writeln!(std::io::stderr(), "skipped: {program:?} is not installed");
+        return false;
+    }
     if !root || !busybox {
-        let required = std::env::var_os("MAINSTAY_TEST_REQUIRE_PEERS").is_some();
         assert!(busybox || !required, "/bin/busybox is missing (Debian package busybox-static)");
         let test = std::thread::current().name().unwrap_or("a test").to_owned();
         // Past the macros, whose output the harness swallows when a test passes.
@@ -109,12 +150,17 @@ impl Rig {
     }
 
     pub async fn start_with(lifeline: Lifeline) -> Self {
+        Self::start_behind(lifeline, Some(runtime())).await
+    }
+
+    /// With a pod whose containers this runtime makes, or without a pod.
+    pub async fn start_behind(lifeline: Lifeline, runtime: Option<Runtime>) -> Self {
         let base = tempfile::tempdir().expect("a directory");
         let directory = base.path().join("shim");
         std::fs::create_dir(&directory).expect("made");
         let rootfs = make_rootfs(&base.path().join("rootfs"));
-        let name =
-            format!("mainstay-shim-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let (kind, count) = (module_path!().replace("::", "-"), COUNT.fetch_add(1, Ordering::Relaxed));
+        let name = format!("mainstay-shim-test-{kind}-{}-{count}", std::process::id());
         let cgroup = CgroupPath::parse(&format!("/{name}")).expect("a good path");
         let (lifeline_theirs, lifeline_ours) = match lifeline {
             Lifeline::Without => (None, None),
@@ -127,7 +173,7 @@ impl Rig {
         let shim = spawn(&directory, &cgroup, lifeline_theirs);
         let address = format!("unix://{}", directory.join("ttrpc.sock").display());
         let client = ttrpc::r#async::Client::connect(&address).await.expect("the shim's socket is bound");
-        Self {
+        let rig = Self {
             directory,
             cgroup,
             layout: Layout::detect().expect("cgroups"),
@@ -138,7 +184,53 @@ impl Rig {
             base,
             shim,
             next_id: Cell::new(0),
+        };
+        if let Some(request) = runtime.and_then(|runtime| rig.pod_of(runtime)) {
+            rig.extension.create_pod(context(), &request).await.expect("a pod behind the runtime");
         }
+        rig
+    }
+
+    /// A pod whose containers this runtime makes, unless it is the shim itself.
+    pub fn pod_of(&self, runtime: Runtime) -> Option<extension::CreatePodRequest> {
+        let program = runtime.program()?;
+        if runtime == Runtime::ShimRunc {
+            return Some(shim_request(&program));
+        }
+        let v2 = self.layout.v2_mount_point().map(|place| place.join("cgroup.controllers"));
+        let has_controllers =
+            v2.is_some_and(|file| std::fs::read(file).is_ok_and(|listed| !listed.trim_ascii().is_empty()));
+        if runtime == Runtime::Crun && self.layout.mode() == Mode::Hybrid && has_controllers {
+            return Some(self.pod_request(&self.without_v2(&program), 0));
+        }
+        Some(self.pod_request(&program, 0))
+    }
+
+    /// A program that is the other one, but does not see the v2 tree: crun refuses to run beside one that has controllers.
+    fn without_v2(&self, program: &Path) -> PathBuf {
+        let tree = self.layout.v2_mount_point().expect("a v2 tree").display();
+        let program = program.display();
+        let text = format!(
+            "#!/bin/sh\nexec unshare --mount sh -c 'umount {tree} && exec {program} \"$@\"' {program} \"$@\"\n"
+        );
+        self.script("crun", &text)
+    }
+
+    /// A program that is a script.
+    pub fn script(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.base.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("set");
+        path
+    }
+
+    /// A pod whose containers are run by a program, with a limit for its calls, or the shim's.
+    pub fn pod_request(&self, program: &Path, call_ms: u32) -> extension::CreatePodRequest {
+        let oci =
+            extension::OciRuntime { program: program.display().to_string(), call_ms, ..Default::default() };
+        let backend =
+            extension::Backend { kind: Some(extension::backend::Kind::Oci(oci)), ..Default::default() };
+        extension::CreatePodRequest { backend: MessageField::some(backend), ..Default::default() }
     }
 
     pub fn shim_pid(&self) -> u32 {
@@ -351,6 +443,18 @@ pub async fn next_exits(
         (key, Exit::try_from(exit.exit.as_ref().expect("an exit")).expect("a good exit"))
     };
     answer.exits.iter().map(read).collect()
+}
+
+/// A pod whose containers a shim of runc's makes.
+pub fn shim_request(program: &Path) -> extension::CreatePodRequest {
+    let shim = extension::TaskShim {
+        program: program.display().to_string(),
+        options_type: "containerd.runc.v1.Options".to_owned(),
+        ..Default::default()
+    };
+    let backend =
+        extension::Backend { kind: Some(extension::backend::Kind::Shim(shim)), ..Default::default() };
+    extension::CreatePodRequest { backend: MessageField::some(backend), ..Default::default() }
 }
 
 /// All output until the stream's end.
