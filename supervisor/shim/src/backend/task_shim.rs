@@ -150,7 +150,11 @@ impl TaskShim {
         wire::BackendInfo {
             program: self.settings.program.to_string_lossy().into_owned(),
             protocol: living.first().map_or("", |external| external.protocol()).to_owned(),
-            pids: living.iter().filter_map(|external| external.pid()).map(|pid| pid.as_raw_pid().unsigned_abs()).collect(),
+            pids: living
+                .iter()
+                .filter_map(|external| external.pid())
+                .map(|pid| pid.as_raw_pid().unsigned_abs())
+                .collect(),
             ..Default::default()
         }
     }

@@ -31,9 +31,9 @@ use super::launch::Launch;
 use super::logger::{Pipes, TICKET};
 use super::{Output, Served, TaskShim, bundle};
 use crate::backend::Parts;
+use crate::child_io::ShimEnds;
 use crate::container::Container;
 use crate::create::{TASK_CREATE_MS, connect};
-use crate::child_io::ShimEnds;
 use crate::errand;
 use crate::failure::Failure;
 use crate::identity::Identity;
@@ -406,8 +406,7 @@ async fn forget_exec(process: Rc<Process>, by: Rc<External>, fifos: Fifos) {
 }
 
 async fn delete_exec(by: &External, id: &str, exec: &str) {
-    let request =
-        wire::DeleteRequest { id: id.to_owned(), exec_id: exec.to_owned(), ..Default::default() };
+    let request = wire::DeleteRequest { id: id.to_owned(), exec_id: exec.to_owned(), ..Default::default() };
     match by.task::<wire::DeleteResponse>("Delete", &request, SHIM_TASK_DELETE_MS).await {
         Ok(_) | Err(super::CallError::Gone { .. }) => {}
         Err(error) if error.is_not_found() => {}
