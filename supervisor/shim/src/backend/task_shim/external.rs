@@ -147,7 +147,8 @@ impl External {
             options: backend.settings.any(&backend.home.runtime_root()).into(),
             ..Default::default()
         };
-        let created = self.client.sandbox::<wire::CreateSandboxResponse>("CreateSandbox", &create, SANDBOX_START_MS);
+        let created =
+            self.client.sandbox::<wire::CreateSandboxResponse>("CreateSandbox", &create, SANDBOX_START_MS);
         match created.await {
             Err(error) if error.is_unimplemented() => return Ok(()),
             other => other?,
@@ -165,7 +166,11 @@ impl External {
                 let stop = wire::StopSandboxRequest { sandbox_id: id.to_owned(), ..Default::default() };
                 self.client.sandbox::<wire::StopSandboxResponse>("StopSandbox", &stop, SHIM_END_MS).await?;
                 let end = wire::ShutdownSandboxRequest { sandbox_id: id.to_owned(), ..Default::default() };
-                let ended = self.client.sandbox::<wire::ShutdownSandboxResponse>("ShutdownSandbox", &end, SHIM_END_MS);
+                let ended = self.client.sandbox::<wire::ShutdownSandboxResponse>(
+                    "ShutdownSandbox",
+                    &end,
+                    SHIM_END_MS,
+                );
                 ended.await?;
             }
             let shutdown = ShutdownRequest { id: id.to_owned(), now: true, ..Default::default() };
@@ -188,7 +193,8 @@ impl External {
             let Some(process) = &self.process else { return std::future::pending().await };
             // It fails when the runtime ends.
             let _ = process.pidfd.readable().await;
-            let how = wait_status::ending(process.identity, std::os::fd::AsFd::as_fd(process.pidfd.get_ref()));
+            let how =
+                wait_status::ending(process.identity, std::os::fd::AsFd::as_fd(process.pidfd.get_ref()));
             let how = match how {
                 Some(Ending::Exited { code }) => format!(" with code {code}"),
                 Some(Ending::Signaled { signal }) => format!(" by signal {signal}"),

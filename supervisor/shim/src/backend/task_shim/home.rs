@@ -94,6 +94,11 @@ impl Home {
         self.directory.join("f").join(number.to_string())
     }
 
+    /// A file for what an exec is to be.
+    pub(crate) fn exec(&self, number: u64) -> PathBuf {
+        self.directory.join("f").join(format!("{number}.json"))
+    }
+
     /// What stands for the daemon's own address. Nobody listens there; shims make the name of their socket of it.
     pub(crate) fn address(&self) -> PathBuf {
         self.directory.join("daemon")
