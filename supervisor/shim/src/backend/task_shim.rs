@@ -86,8 +86,18 @@ pub(crate) struct TaskShim {
     awaited: Rc<RefCell<Awaited>>,
     /// The last number that a file was named by.
     last_number: Cell<u64>,
-    /// Ends with this.
+    _loggers: Background,
     _events: ttrpc::r#async::Server,
+}
+
+/// A task that ends when this is dropped.
+#[derive(Debug)]
+struct Background(tokio::task::JoinHandle<()>);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// A container of another shim.
@@ -120,7 +130,8 @@ impl TaskShim {
         let home = Home::make(&shim.arguments.directory)?;
         let events = events::serve(&home.events(), door).await?;
         let awaited = Rc::<RefCell<Awaited>>::default();
-        tokio::task::spawn_local(logger::receive(logger::bind(&home)?, awaited.clone()));
+        let loggers = logger::receive(logger::bind(&home)?, awaited.clone());
+        let loggers = Background(tokio::task::spawn_local(loggers));
         let backend = Rc::new(Self {
             settings,
             home,
@@ -130,6 +141,7 @@ impl TaskShim {
             parked: RefCell::default(),
             awaited,
             last_number: Cell::new(0),
+            _loggers: loggers,
             _events: events,
         });
         backend.begin_pod(shim, pod).await.inspect_err(|_| backend.kill_group())?;
