@@ -14,6 +14,7 @@ use mainstay_messages::{Exit, Signal};
 use mainstay_task_api::convert::ProcessKey;
 use mainstay_task_api::streams::Terminal;
 use oci_spec::runtime as oci;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
@@ -135,6 +136,13 @@ impl Process {
     /// A descriptor of it, once it exists.
     pub(crate) fn pidfd(&self) -> Option<Rc<OwnedFd>> {
         self.pidfd.borrow().clone()
+    }
+
+    /// Whether it has ended, reaped or not.
+    pub(crate) fn has_died(&self) -> bool {
+        let Some(pidfd) = self.pidfd() else { return self.exit().is_some() };
+        let mut fds = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
     }
 
     /// Sets what an exec will run.

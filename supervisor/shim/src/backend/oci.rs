@@ -25,9 +25,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use mainstay_cgroups::{CgroupError, Mode};
-use mainstay_launch::{ContainerBundle, Io, Preparation, Stdio};
+use mainstay_launch::{ContainerBundle, Io, Preparation, Stdio, WindowSize};
 use mainstay_messages::Signal;
 use mainstay_task_api::streams::Terminal;
+use oci_spec::runtime::BoxBuilder;
 use rustix::process::Pid;
 use tokio::time::timeout;
 
@@ -104,6 +105,10 @@ impl Oci {
         drop(spec);
         born?;
         container.init.apply(Input::Prepared)?;
+        if container.init.has_died() {
+            // It is reaped at once.
+            let _ = timeout(Duration::from_millis(FAILED_START_REAP_MS), container.init.wait_ended()).await;
+        }
         match container.init.exit() {
             None => Ok(()),
             Some(exit) => {
@@ -148,8 +153,12 @@ impl Oci {
         process: &Rc<Process>,
     ) -> Result<(), Failure> {
         let gone = || Failure::Refused { process: container.init.key.clone(), refusal: Refusal::HasExited };
-        let program =
+        let mut program =
             process.take_program().ok_or_else(|| Failure::NotFound { process: process.key.clone() })?;
+        if let Some(WindowSize { rows, columns }) = process.initial_size() {
+            let size = BoxBuilder::default().height(rows).width(columns).build();
+            program.set_console_size(size.ok());
+        }
         let target_fd = container.init.pidfd().ok_or_else(gone)?;
         let target = container.init.identity().ok_or_else(gone)?.pid;
         let spec = container.spec()?;
@@ -251,7 +260,14 @@ impl Oci {
                         outcome?;
                         break;
                     }
-                    master = &mut master, if received.is_none() && console.is_some() => received = Some(master?),
+                    master = &mut master, if received.is_none() && console.is_some() => {
+                        let master = master?;
+                        // Before the program runs, if that can be; a runtime may not care for the size that the spec has.
+                        if let (Some(master), Some(size)) = (&master, process.initial_size()) {
+                            console::set_size(master, size);
+                        }
+                        received = Some(master);
+                    }
                 }
             }
             match (received, &console) {

@@ -165,7 +165,8 @@ impl Helper {
     async fn hung(&mut self, oci: &Oci, verb: &str, limit: Duration, container: &Container) -> Failure {
         let place = kernel_wait(self.launching.pid.as_raw_nonzero().get());
         tree::kill(self.launching.pid, self.launching.pidfd.as_fd());
-        if verb != "delete" && verb != "exec" {
+        if verb == "create" {
+            // What it has made so far is nobody's yet.
             if let Err(failure) = container.kill_all() {
                 logger::error!("container {}: {}", container.id, failure.sentence());
             }

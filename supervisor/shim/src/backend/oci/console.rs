@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use mainstay_launch::WindowSize;
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use tokio::io::Interest;
@@ -52,6 +53,12 @@ impl Console {
         use futures::FutureExt;
         self.master().now_or_never().unwrap_or_else(|| Err(no_terminal()))
     }
+}
+
+/// Sets the size of a terminal that has just been made; when it fails, it is tried again with every resize.
+pub(super) fn set_size(master: &OwnedFd, WindowSize { rows, columns }: WindowSize) {
+    let size = rustix::termios::Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    let _ = rustix::termios::tcsetwinsize(master, size);
 }
 
 fn no_terminal() -> Failure {
