@@ -26,7 +26,7 @@ use tokio::time::timeout;
 
 use super::answer::{Answer, TaskVersion};
 use super::client::{CallError, Client, Death};
-use super::{TaskShim, fifo, wait_status};
+use super::{Background, TaskShim, fifo, wait_status};
 use crate::failure::Failure;
 use crate::identity::Identity;
 use crate::logger;
@@ -56,7 +56,7 @@ pub(crate) struct External {
     process: Option<ShimProcess>,
     sandbox: std::cell::Cell<Sandbox>,
     death: state::Sender<Death>,
-    _log: LogFollower,
+    _log: Background,
 }
 
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl External {
         program: &Path,
         id: &str,
         answer: Answer,
-        log: LogFollower,
+        log: Background,
     ) -> Result<Rc<Self>, Failure> {
         let name: Rc<str> = program.file_name().unwrap_or_default().to_string_lossy().into();
         let (death, dead) = state::channel(None);
@@ -275,18 +275,8 @@ fn unknown(shim: &Rc<Shim>, process: &Rc<Process>) {
     shim.process_ended(process, Ending::Unknown { reason: UnknownReason::ShimDied });
 }
 
-/// Reads the log of a shim until it is dropped.
-#[derive(Debug)]
-pub(super) struct LogFollower(tokio::task::JoinHandle<()>);
-
-impl Drop for LogFollower {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 /// Takes what a shim logs into the log of this one: the FIFO `log` of its bundle, which is there before the shim is.
-pub(super) fn follow_log(bundle: &Path) -> Result<LogFollower, Failure> {
+pub(super) fn follow_log(bundle: &Path) -> Result<Background, Failure> {
     let path = bundle.join("log");
     let failed = |doing| {
         let path = path.clone();
@@ -315,7 +305,7 @@ pub(super) fn follow_log(bundle: &Path) -> Result<LogFollower, Failure> {
             }
         }
     });
-    Ok(LogFollower(task))
+    Ok(Background(task))
 }
 
 /// Shims tell much about themselves that nobody needs later.
