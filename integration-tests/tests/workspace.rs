@@ -18,6 +18,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("mainstay-nri", &["mainstay-messages", "mainstay-nri-api", "mainstay-nri-plugin"]),
     ("mainstay-nri-plugin", &["mainstay-nri-api"]),
     ("mainstay-shim", &["mainstay-messages", "mainstay-cgroups", "mainstay-launch", "mainstay-task-api"]),
+    ("mainstay-shim-testing", &["mainstay-task-api"]),
     (
         "mainstay-supervisor",
         &[
@@ -90,6 +91,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "mainstay-images-testing",
             "mainstay-network-testing",
             "mainstay-oci-image",
+            "mainstay-shim-testing",
+            "mainstay-task-api",
         ],
     ),
 ];

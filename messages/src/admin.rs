@@ -18,6 +18,7 @@ use crate::plugin::PluginStatus;
 use crate::process::{Exit, Signal};
 use crate::record::{ContainerSnapshot, ExecSnapshot, SandboxSnapshot};
 use crate::sandbox::SandboxChange;
+use crate::shim::ShimStatus;
 use crate::spec::{ContainerSpec, ExecSpec, Resources, SandboxSpec, WindowSize};
 use crate::supervisor::{DiskUsage, Stats};
 use crate::time::Timestamp;
@@ -244,6 +245,8 @@ pub enum Request {
         /// What changes of it.
         change: Box<SandboxChange>,
     },
+    /// → [`Response::Shims`]
+    ListShims,
 }
 
 /// A text format of metrics.
@@ -308,6 +311,8 @@ pub enum Response {
     DiskUsage(DiskUsage),
     /// Plugins: those that are connected, and those that are required and are not.
     Plugins(Vec<PluginStatus>),
+    /// The shims that run, by the names of their pods.
+    Shims(Vec<ShimStatus>),
 }
 
 /// One object, whole.

@@ -39,6 +39,7 @@ pub mod process;
 pub mod record;
 pub mod router;
 pub mod sandbox;
+pub mod shim;
 pub mod shortage;
 pub mod spec;
 pub mod supervisor;

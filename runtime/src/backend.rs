@@ -398,6 +398,7 @@ impl Backend for AdminBackend {
             }
             Request::RemoveImage { image } => runtime.remove_image(&image).await.map(Response::ImageRemoved),
             Request::CollectImages => runtime.collect_images().await.map(Response::ImagesCollected),
+            Request::ListShims => runtime.shims().await.map(Response::Shims),
             Request::ListPlugins => runtime.plugins().await.map(Response::Plugins),
             Request::RestartPlugin { plugin } => {
                 runtime.restart_plugin(&plugin).await.map(|()| Response::Done)

@@ -23,6 +23,7 @@
 //! | find what was left behind | [`Runtime::audit`] |
 //! | measure | [`Runtime::metrics`], [`Runtime::disk_usage`], [`Runtime::image_footprint`], [`Runtime::sandboxes_usage`], [`Runtime::containers_usage`] |
 //! | know whether it can do its work | [`Runtime::condition`], [`Runtime::network_status`], [`Runtime::pulse`] |
+//! | look at shims | [`Runtime::shims`] |
 //! | look at plugins and networks | [`Runtime::plugins`], [`Runtime::restart_plugin`], [`Runtime::network_status`], [`Runtime::check_network`] |
 //! | look | [`Runtime::sandboxes`], [`Runtime::containers`], [`Runtime::container`], [`Runtime::stats`] |
 //! | serve the `mainstay` command, and more | [`daemon::run`], [`daemon::Endpoint`] |
@@ -49,6 +50,7 @@
 //! | `networks` | the networks of pods, behind the supervisor's port |
 //! | `lost` | records that the store has lost |
 //! | [`daemon`], [`backend`] | the admin RPC in front of a runtime |
+//! | `shims` | the shims of pods |
 //! | `usage` | what pods and containers use, for monitoring |
 //! | `system` | the wiring |
 
@@ -71,6 +73,7 @@ mod lost;
 mod metrics;
 mod networks;
 mod plugins;
+mod shims;
 mod system;
 mod usage;
 
@@ -108,6 +111,7 @@ pub use mainstay_messages::record::{
     SandboxPhase, SandboxRecord, SandboxSnapshot, ShimRecord,
 };
 pub use mainstay_messages::sandbox::SandboxChange;
+pub use mainstay_messages::shim::{ShimBackend, ShimDescription, ShimProcess, ShimSaid, ShimStatus};
 pub use mainstay_messages::spec::{
     Access, AppArmor, BlockDeviceLimit, BlockIo, CgroupParent, ContainerIdentity, ContainerPid, CpuTime,
     Device, DeviceKind, DeviceRule, HostEntry, HugepageLimit, IdMapping, IdMappings, ImageMount, ImageRoot,

@@ -156,6 +156,16 @@ impl Link {
         self.answer(&services, call, rpc).await
     }
 
+    /// Has the shim say what it is, and which version of the protocol is spoken with it.
+    pub async fn introduce(&self, limit_ms: u64) -> Result<(u32, InfoResponse), CallError> {
+        let services = self.services().await?;
+        let call = Call::new(format!("what the shim of pod {} says of itself", self.sandbox), limit_ms);
+        let info = self.answer(&services, call, async |services, context| {
+            services.extension.info(context, &InfoRequest::default()).await
+        });
+        Ok((self.protocol.get(), info.await?))
+    }
+
     /// The version of the extension that is spoken, as far as it is known.
     pub fn protocol(&self) -> u32 {
         self.protocol.get()

@@ -5,8 +5,26 @@ use std::path::PathBuf;
 use ttrpc_codegen::{Codegen, Customize, ProtobufCustomize};
 
 /// The files, and the Rust modules that come of them. The messages of `task_v3` are those of `task`.
-const PROTOS: [&str; 3] = ["proto/task.proto", "proto/task_v3.proto", "proto/extension.proto"];
-const MODULES: [&str; 5] = ["task", "task_ttrpc", "task_v3_ttrpc", "extension", "extension_ttrpc"];
+const PROTOS: [&str; 6] = [
+    "proto/task.proto",
+    "proto/task_v3.proto",
+    "proto/extension.proto",
+    "proto/sandbox.proto",
+    "proto/events.proto",
+    "proto/bootstrap.proto",
+];
+const MODULES: [&str; 10] = [
+    "task",
+    "task_ttrpc",
+    "task_v3_ttrpc",
+    "extension",
+    "extension_ttrpc",
+    "sandbox",
+    "sandbox_ttrpc",
+    "events",
+    "events_ttrpc",
+    "bootstrap",
+];
 
 fn main() {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));

@@ -3,6 +3,7 @@
 
 mod finding;
 mod network;
+mod shim;
 
 use std::collections::BTreeMap;
 
@@ -24,6 +25,7 @@ use crate::failure::Told;
 
 pub use finding::FindingView;
 pub use network::{NetworkView, addresses};
+pub use shim::ShimView;
 
 /// A failure, as it is told on standard error: `{"error": {"kind": …, "message": …, "details": {…}}}`.
 pub fn failure(failure: &impl Told) -> Value {

@@ -74,7 +74,7 @@ pub use pod::{
 };
 pub use process::CallerEnd;
 pub use rootfs::{ROOTFS_DIRECTORY, RootMount};
-pub use runtime::{ContainerBundle, Preparation, RuntimeCall, call_runtime, prepare_bundle};
+pub use runtime::{ContainerBundle, Preparation, RuntimeCall, call_runtime, mount_bundle, prepare_exec};
 pub use seccomp::{check_seccomp, default_seccomp};
 pub use stdio::{Io, Stdio};
 pub use terminal::WindowSize;

@@ -122,16 +122,36 @@ pub fn call_runtime(call: RuntimeCall<'_>) -> Result<Launching> {
 }
 
 /// Prepares a bundle for another program than a runtime, such as another shim: its spec is written as for
-/// [`Preparation::Container`], with the root mounted for the look alone. It reports `Ready` or `Failed`, and has ended then.
+/// [`Preparation::Container`], and its root is mounted and stays so, in the caller's own mount name space, until the caller
+/// unmounts it. It reports `Ready` or `Failed`, and has ended then.
 ///
 /// # Errors
 /// When the process cannot be made.
-pub fn prepare_bundle(bundle: ContainerBundle<'_>, host_mounts: HostMounts<'_>) -> Result<Launching> {
+pub fn mount_bundle(bundle: ContainerBundle<'_>) -> Result<Launching> {
     let user = UserNamespace::of(bundle.spec)?;
-    let keep: Vec<BorrowedFd<'_>> =
-        [host_mounts.namespace].into_iter().chain(user.as_ref().map(AsFd::as_fd)).collect();
+    let keep: Vec<BorrowedFd<'_>> = user.as_ref().map(AsFd::as_fd).into_iter().collect();
     clone::start(0, None, CgroupEntry::default(), &keep, |control| {
-        container(bundle, host_mounts, user.as_ref())?;
+        mount_and_write(bundle, user.as_ref())?;
+        control.ready(None, &[]);
+        crate::syscall::exit_now(0)
+    })
+}
+
+/// Writes what a further process of a container is to be, for another program than a runtime, as for [`Preparation::Exec`]. It
+/// reports `Ready` or `Failed`, and has ended then.
+///
+/// # Errors
+/// When the process cannot be made.
+pub fn prepare_exec(preparation: Preparation<'_>) -> Result<Launching> {
+    let keep: Vec<BorrowedFd<'_>> = match preparation {
+        Preparation::Exec { target_fd, .. } => vec![target_fd],
+        Preparation::None | Preparation::Container(_) => Vec::new(),
+    };
+    clone::start(0, None, CgroupEntry::default(), &keep, |control| {
+        if let Preparation::Exec { spec, process, user, target, target_fd, file } = preparation {
+            let wanted = resolved_exec(spec, process, user, (target, target_fd))?;
+            write(file, serde_json::to_vec(&wanted))?;
+        }
         control.ready(None, &[]);
         crate::syscall::exit_now(0)
     })
@@ -174,8 +194,7 @@ fn container(
     host: HostMounts<'_>,
     user: Option<&UserNamespace<'_>>,
 ) -> Result<()> {
-    let ContainerBundle { spec, directory, root, cgroup } = bundle;
-    let own = own_sources(spec, host.own)?;
+    let own = own_sources(bundle.spec, host.own)?;
     go_to_host(host.namespace)?;
     unshare(UnshareFlags::NEWNS)
         .context(Step::Namespaces, || "making a mount name space for the runtime".to_owned())?;
@@ -185,6 +204,12 @@ fn container(
         let place = || attach(tree.as_fd(), &open_host_directory(path)?);
         place().context(Step::Mounts, || format!("{path:?}"))?;
     }
+    mount_and_write(bundle, user)
+}
+
+/// Mounts the root in this mount name space, and writes the spec.
+fn mount_and_write(bundle: ContainerBundle<'_>, user: Option<&UserNamespace<'_>>) -> Result<()> {
+    let ContainerBundle { spec, directory, root, cgroup } = bundle;
     let mut sources = SourceTrees::default();
     if let Some(user) = user {
         sources.map(root, directory, &[], user)?;

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `Own` | this program: crate `mainstay-launch` |
 //! | `Oci` | `runc`, `crun`, or another program with their command line |
+//! | `Task` | another shim, as containerd has them |
 //!
 //! What a backend may count on: a process was admitted, its entry is in the table, its cgroup exists, and the phase allows
 //! what is asked. What it owes: the process is adopted before anything waits after its birth, a failure is one sentence,
@@ -14,23 +15,29 @@
 
 mod oci;
 mod own;
+pub(crate) mod task_shim;
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
 use mainstay_launch::{RootMount, WindowSize};
 use mainstay_messages::Signal;
 use mainstay_messages::supervisor::Stats;
+use mainstay_task_api::extension as wire;
 use oci_spec::runtime::{LinuxResources, Spec};
 use rustix::process::Pid;
 
 use crate::container::Container;
+use crate::door::Door;
 use crate::failure::Failure;
+use crate::pod::Pod;
 use crate::process::Process;
 use crate::shim::Shim;
 
 pub(crate) use oci::Oci;
+pub(crate) use task_shim::TaskShim;
 
 /// What a container is made of, besides what its entry says.
 pub(crate) struct Parts {
@@ -46,9 +53,31 @@ pub(crate) enum Backend {
     Own,
     /// A program on its command line.
     Oci(Rc<Oci>),
+    /// Another shim, which stands behind this one.
+    Task(Rc<TaskShim>),
 }
 
 impl Backend {
+    /// What the request for a pod names, begun.
+    pub(crate) async fn begin(shim: &Rc<Shim>, door: Door, pod: &Pod) -> Result<Self, Failure> {
+        match pod.request.backend.as_ref().and_then(|backend| backend.kind.as_ref()) {
+            None => Ok(Self::Own),
+            Some(wire::backend::Kind::Shim(request)) => {
+                Ok(Self::Task(TaskShim::begin(shim, door, request.try_into()?, pod).await?))
+            }
+            Some(wire::backend::Kind::Oci(runtime)) => oci_of(runtime).map(Self::Oci),
+            Some(_) => Err(Failure::Unsupported { what: "this backend" }),
+        }
+    }
+
+    /// What stands behind this shim.
+    pub(crate) fn info(&self) -> Option<wire::BackendInfo> {
+        match self {
+            Self::Own | Self::Oci(_) => None,
+            Self::Task(task) => Some(task.info()),
+        }
+    }
+
     /// Makes a container up to the point where its PID 1 is set up and waits to be let go. Its cgroup is there, with its
     /// limits, its log is open. What was made when this fails is ended by [`Backend::tear_down`].
     pub(crate) async fn set_up(
@@ -60,6 +89,7 @@ impl Backend {
         match self {
             Self::Own => own::set_up(shim, container, parts).await,
             Self::Oci(oci) => oci.set_up(shim, container, parts).await,
+            Self::Task(task) => task.set_up(shim, container, parts).await,
         }
     }
 
@@ -68,6 +98,7 @@ impl Backend {
         match self {
             Self::Own => own::let_run(shim, container).await,
             Self::Oci(oci) => oci.let_run(shim, container).await,
+            Self::Task(task) => task.let_run(container).await,
         }
     }
 
@@ -82,6 +113,7 @@ impl Backend {
         match self {
             Self::Own => own::exec(shim, container, process).await,
             Self::Oci(oci) => oci.exec(shim, container, process).await,
+            Self::Task(task) => task.exec(shim, container, process).await,
         }
     }
 
@@ -94,6 +126,7 @@ impl Backend {
     ) -> Result<(), Failure> {
         match self {
             Self::Own | Self::Oci(_) => process.signal(signal)?,
+            Self::Task(task) => task.signal(container, process, signal).await?,
         }
         if signal == Signal::KILL {
             // A frozen process of a v1 hierarchy cannot die.
@@ -106,6 +139,7 @@ impl Backend {
     pub(crate) async fn signal_all(&self, container: &Container, signal: Signal) -> Result<(), Failure> {
         match self {
             Self::Own | Self::Oci(_) => container.signal_all(signal),
+            Self::Task(task) => task.signal_all(container, signal).await,
         }
     }
 
@@ -113,6 +147,7 @@ impl Backend {
     pub(crate) async fn pause(&self, container: &Container) -> Result<(), Failure> {
         match self {
             Self::Own | Self::Oci(_) => container.freeze().await,
+            Self::Task(task) => task.pause(container).await,
         }
     }
 
@@ -120,6 +155,7 @@ impl Backend {
     pub(crate) async fn resume(&self, container: &Container) -> Result<(), Failure> {
         match self {
             Self::Own | Self::Oci(_) => container.thaw(),
+            Self::Task(task) => task.resume(container).await,
         }
     }
 
@@ -131,6 +167,7 @@ impl Backend {
     ) -> Result<(), Failure> {
         match self {
             Self::Own | Self::Oci(_) => container.limit(resources),
+            Self::Task(task) => task.update(container, resources).await,
         }
     }
 
@@ -138,6 +175,7 @@ impl Backend {
     pub(crate) async fn stats(&self, container: &Container) -> Result<Stats, Failure> {
         match self {
             Self::Own | Self::Oci(_) => container.measure(),
+            Self::Task(task) => task.stats(container).await,
         }
     }
 
@@ -145,6 +183,7 @@ impl Backend {
     pub(crate) async fn pids(&self, container: &Container) -> Result<HashSet<Pid>, Failure> {
         match self {
             Self::Own | Self::Oci(_) => container.pids(),
+            Self::Task(task) => task.pids(container).await,
         }
     }
 
@@ -152,6 +191,7 @@ impl Backend {
     pub(crate) async fn resize(&self, process: &Process, size: WindowSize) -> Result<(), Failure> {
         match self {
             Self::Own | Self::Oci(_) => process.resize(size),
+            Self::Task(task) => task.resize(process, size).await,
         }
     }
 
@@ -159,6 +199,7 @@ impl Backend {
     pub(crate) async fn close_stdin(&self, process: &Process) -> Result<(), Failure> {
         match self {
             Self::Own | Self::Oci(_) => process.stdin.close(),
+            Self::Task(_) => process.stdin.close(),
         }
         Ok(())
     }
@@ -169,6 +210,35 @@ impl Backend {
         match self {
             Self::Own => own::tear_down(shim, container, limit).await,
             Self::Oci(oci) => oci.tear_down(shim, container, limit).await,
+            Self::Task(task) => task.tear_down(shim, container, limit).await,
         }
     }
+
+    /// Ends what stands behind this shim, for a bounded time. Its containers have been deleted.
+    pub(crate) async fn end(&self, shim: &Shim) {
+        match self {
+            Self::Own | Self::Oci(_) => {}
+            Self::Task(task) => task.end(shim).await,
+        }
+    }
+
+    /// The shims behind this one, where there are any.
+    pub(crate) fn task_shim(&self) -> Option<Rc<TaskShim>> {
+        match self {
+            Self::Own | Self::Oci(_) => None,
+            Self::Task(task) => Some(task.clone()),
+        }
+    }
+}
+
+fn oci_of(runtime: &wire::OciRuntime) -> Result<Rc<Oci>, Failure> {
+    if !runtime.program.starts_with('/') {
+        return Err(Failure::Invalid {
+            field: "backend.oci.program",
+            value: format!("{:?}", runtime.program),
+            expected: "an absolute path",
+        });
+    }
+    let limit = (runtime.call_ms > 0).then(|| Duration::from_millis(runtime.call_ms.into()));
+    Ok(Oci::new(PathBuf::from(&runtime.program), limit))
 }

@@ -44,6 +44,8 @@ pub(crate) struct Container {
     execs: RefCell<BTreeMap<ExecId, Rc<Process>>>,
     paused: Cell<Paused>,
     oom_kills_before: Cell<u64>,
+    /// What another shim says of the out-of-memory killer, whose count may be out of sight.
+    oom_told: Cell<OomKills>,
     later_hooks: Cell<LaterHooks>,
     /// Its network namespace, while devices of the host are in it.
     device_namespace: RefCell<Option<OwnedFd>>,
@@ -73,6 +75,7 @@ impl Container {
             execs: RefCell::default(),
             paused: Cell::new(Paused::No),
             oom_kills_before: Cell::new(0),
+            oom_told: Cell::new(OomKills::Same),
             later_hooks: Cell::default(),
             device_namespace: RefCell::default(),
         })
@@ -151,7 +154,12 @@ impl Container {
 
     /// What the out-of-memory killer has done since. To be asked before the cgroup is removed.
     pub(crate) fn oom_kills_since(&self) -> OomKills {
-        if self.oom_kills() > self.oom_kills_before.get() { OomKills::Risen } else { OomKills::Same }
+        if self.oom_kills() > self.oom_kills_before.get() { OomKills::Risen } else { self.oom_told.get() }
+    }
+
+    /// Notes that the out-of-memory killer was there, as another shim says.
+    pub(crate) fn note_oom_kill(&self) {
+        self.oom_told.set(OomKills::Risen);
     }
 
     fn oom_kills(&self) -> u64 {

@@ -39,6 +39,7 @@ impl Extension for ExtensionService {
                     sandbox: shim.arguments.sandbox.as_str().to_owned(),
                     pid: std::process::id(),
                     tasks: shim.containers().len() as u32,
+                    backend: shim.backend().info().into(),
                     ..Default::default()
                 })
             })
@@ -50,7 +51,8 @@ impl Extension for ExtensionService {
         _: &TtrpcContext,
         request: wire::CreatePodRequest,
     ) -> ttrpc::Result<wire::CreatePodResponse> {
-        self.door.ask(move |shim| async move { crate::pod::create(&shim, request) }).await
+        let door = self.door.clone();
+        self.door.ask(move |shim| async move { crate::pod::create(&shim, door, request).await }).await
     }
 
     async fn next_exits(

@@ -11,6 +11,7 @@ use mainstay_messages::shortage::Shortage;
 use mainstay_task_api::convert::{ConvertError, ProcessKey};
 use thiserror::Error;
 
+use crate::backend::task_shim::{CallError, LaunchShimError};
 use crate::logger::Chain;
 use crate::output::log::LogError;
 use crate::task::Refusal;
@@ -130,6 +131,12 @@ pub(crate) enum Failure {
         /// What was asked for.
         process: ProcessKey,
     },
+    /// Another shim, which makes the containers.
+    #[error(transparent)]
+    Shim(#[from] CallError),
+    /// Another shim, which could not be started.
+    #[error(transparent)]
+    LaunchShim(#[from] LaunchShimError),
     /// Something took longer than its limit.
     #[error("{what} did not finish within {after_ms} ms{place}")]
     Deadline {
@@ -228,6 +235,11 @@ impl Failure {
                 _ => Code::FAILED_PRECONDITION,
             },
             Self::File { .. } | Self::System { .. } => Code::FAILED_PRECONDITION,
+            Self::Shim(CallError::Refused { code, .. }) => *code,
+            Self::Shim(CallError::Silent { .. }) | Self::LaunchShim(LaunchShimError::Deadline { .. }) => {
+                Code::DEADLINE_EXCEEDED
+            }
+            Self::Shim(CallError::Gone { .. }) | Self::LaunchShim(_) => Code::FAILED_PRECONDITION,
             Self::Deadline { .. } => Code::DEADLINE_EXCEEDED,
             Self::Exhausted { .. } => Code::RESOURCE_EXHAUSTED,
             Self::Unsupported { .. } => Code::UNIMPLEMENTED,

@@ -78,6 +78,8 @@ pub(crate) struct Output {
     changed: Notify,
     /// Told when the streams are over.
     over: Notify,
+    /// Told when all sources have been read to their ends.
+    read: Notify,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +135,7 @@ impl Output {
             hold,
             changed: Notify::new(),
             over: Notify::new(),
+            read: Notify::new(),
         })
     }
 

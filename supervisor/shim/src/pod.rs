@@ -6,7 +6,6 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::time::Duration;
 
 use mainstay_cgroups::{Cgroup, CgroupPath, Controllers};
 use mainstay_launch::{
@@ -18,7 +17,8 @@ use rustix::fs::Mode;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Pid;
 
-use crate::backend::{Backend, Oci};
+use crate::backend::Backend;
+use crate::door::Door;
 use crate::failure::Failure;
 use crate::shim::Shim;
 
@@ -38,7 +38,7 @@ pub(crate) struct Pod {
     pub(crate) init: Option<Pid>,
     /// Who makes its containers.
     pub(crate) backend: Backend,
-    request: wire::CreatePodRequest,
+    pub(crate) request: wire::CreatePodRequest,
     namespaces: PodNamespaces,
     user: Option<OwnedFd>,
     shm: Shm,
@@ -54,10 +54,12 @@ enum Shm {
 }
 
 /// Makes the pod, or says again where everything is. Another request for the same pod is refused.
-pub(crate) fn create(
+pub(crate) async fn create(
     shim: &Rc<Shim>,
+    door: Door,
     request: wire::CreatePodRequest,
 ) -> Result<wire::CreatePodResponse, Failure> {
+    let _making = shim.making_pod.lock().await;
     if let Some(pod) = &*shim.pod.borrow() {
         // Whoever has found the shim again does not know any more what the configuration said then.
         let backend = pod.request.backend.clone();
@@ -70,7 +72,6 @@ pub(crate) fn create(
             expected: "the same request as the one that the pod was made by",
         });
     }
-    let backend = backend_of(&request)?;
     let cgroup = cgroup_path(shim, &request)?;
     let user = user_namespace_of(&request)?;
     let shm = match request.ipc.enum_value_or_default() {
@@ -86,28 +87,17 @@ pub(crate) fn create(
         }
     })?;
     let init = namespaces.init.as_ref().map(|init| init.pid);
-    let pod = Pod { cgroup, init, backend, request, namespaces, user, shm };
+    let mut pod = Pod { cgroup, init, backend: Backend::Own, request, namespaces, user, shm };
+    match Backend::begin(shim, door, &pod).await {
+        Ok(backend) => pod.backend = backend,
+        Err(failure) => {
+            pod.unmount_shm();
+            return Err(failure);
+        }
+    }
     let answer = pod.answer();
     *shim.pod.borrow_mut() = Some(pod);
     Ok(answer)
-}
-
-fn backend_of(request: &wire::CreatePodRequest) -> Result<Backend, Failure> {
-    match request.backend.as_ref().and_then(|backend| backend.kind.as_ref()) {
-        None => Ok(Backend::Own),
-        Some(wire::backend::Kind::Oci(runtime)) => {
-            if !runtime.program.starts_with('/') {
-                return Err(Failure::Invalid {
-                    field: "backend.oci.program",
-                    value: format!("{:?}", runtime.program),
-                    expected: "an absolute path",
-                });
-            }
-            let limit = (runtime.call_ms > 0).then(|| Duration::from_millis(runtime.call_ms.into()));
-            Ok(Backend::Oci(Oci::new(PathBuf::from(&runtime.program), limit)))
-        }
-        Some(_) => Err(Failure::Unsupported { what: "this backend" }),
-    }
 }
 
 fn cgroup_path(shim: &Shim, request: &wire::CreatePodRequest) -> Result<CgroupPath, Failure> {
@@ -216,6 +206,12 @@ fn mount_shm(path: PathBuf, (uid, gid): (u32, u32)) -> Result<PathBuf, Failure> 
 }
 
 impl Pod {
+    /// Where its network namespace is.
+    pub(crate) fn network_path(&self) -> Option<String> {
+        let network = self.namespaces.network.as_ref()?;
+        Some(format!("/proc/{}/fd/{}", std::process::id(), network.as_raw_fd()))
+    }
+
     /// Lets go of its `/dev/shm`, so that the directory below it can be removed. Containers that have it keep it.
     pub(crate) fn unmount_shm(&self) {
         let Shm::Own(path) = &self.shm else { return };

@@ -20,7 +20,7 @@ use mainstay_cgroups::{Cgroup, CgroupPath, Layout};
 use mainstay_messages::ContainerId;
 use mainstay_task_api::convert::ProcessKey;
 use rustix::process::Pid;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Mutex, Notify, watch};
 
 use crate::arguments::Arguments;
 use crate::backend::Backend;
@@ -49,6 +49,8 @@ pub(crate) struct Shim {
     pub(crate) host_mounts: OwnedFd,
     pub(crate) scratch: Rc<RefCell<Scratch>>,
     pub(crate) pod: RefCell<Option<Pod>>,
+    /// Held while the pod is made.
+    pub(crate) making_pod: Mutex<()>,
     pub(crate) exits: RefCell<Exits>,
     /// Told when there is a new exit.
     pub(crate) exits_changed: Notify,
@@ -76,6 +78,7 @@ impl Shim {
             host_mounts,
             scratch: Scratch::shared(),
             pod: RefCell::default(),
+            making_pod: Mutex::default(),
             exits: RefCell::default(),
             exits_changed: Notify::new(),
             offspring: RefCell::default(),
@@ -141,6 +144,16 @@ impl Shim {
     pub(crate) fn add_process(&self, process: &Rc<Process>) {
         if let Some(identity) = process.identity() {
             self.processes.borrow_mut().insert(identity.pid, process.clone());
+        }
+    }
+
+    /// Forgets a process that has ended without being reaped here.
+    pub(crate) fn forget_process(&self, process: &Rc<Process>) {
+        if let Some(identity) = process.identity() {
+            let mut processes = self.processes.borrow_mut();
+            if processes.get(&identity.pid).is_some_and(|known| Rc::ptr_eq(known, process)) {
+                processes.remove(&identity.pid);
+            }
         }
     }
 

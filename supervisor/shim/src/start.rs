@@ -32,6 +32,7 @@ use tokio::task::LocalSet;
 use ttrpc::asynchronous::transport::Listener;
 
 use crate::arguments::Arguments;
+use crate::backend::task_shim::{LOGGER_NAME, be_logger};
 use crate::door::{Door, door};
 use crate::extension::ExtensionService;
 use crate::leftovers::{self, Leftovers};
@@ -57,7 +58,16 @@ const POLLS_BETWEEN_IO: u32 = 8;
 pub fn run_if_shim() {
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_default();
-    if Path::new(&name).file_name().is_none_or(|name| name != SHIM_NAME) {
+    let program = Path::new(&name).file_name().unwrap_or_default();
+    if program == LOGGER_NAME {
+        let arguments: Vec<OsString> = arguments.collect();
+        let outcome = be_logger(Path::new(&name), &arguments);
+        if let Err(reason) = &outcome {
+            eprintln!("{LOGGER_NAME}: {reason}");
+        }
+        std::process::exit(i32::from(outcome.is_err()));
+    }
+    if program != SHIM_NAME {
         return;
     }
     let arguments: Vec<OsString> = arguments.collect();

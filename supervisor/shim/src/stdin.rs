@@ -86,6 +86,18 @@ impl Stdin {
         self.changed.notify_waiters();
     }
 
+    /// Waits until it is closed.
+    pub(crate) async fn closed(&self) {
+        loop {
+            // Before the state is looked at, so that no change is missed.
+            let changed = self.changed.notified();
+            if self.is_closed() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     /// A client that wrote has left, or has said that it writes no more.
     pub(crate) fn client_done(&self) {
         if self.mode == StdinMode::Once {

@@ -15,7 +15,7 @@
 //! 3. `OOMKilled` is said of a PID 1 alone, which died of SIGKILL that nobody asked us for, and whose cgroup's
 //!    kill count had risen.
 
-use mainstay_messages::process::{Exit, ExitStatus, OomVerdict};
+use mainstay_messages::process::{Exit, ExitStatus, OomVerdict, UnknownReason};
 use mainstay_messages::{Signal, Timestamp};
 use thiserror::Error;
 
@@ -88,6 +88,11 @@ pub(crate) enum Ending {
     },
     /// There never was a process.
     NeverBegan,
+    /// Nobody can say.
+    Unknown {
+        /// Why not.
+        reason: UnknownReason,
+    },
 }
 
 /// The out-of-memory kill count of a cgroup since the process began.
@@ -202,6 +207,7 @@ impl Life {
             Ending::Exited { code } => ExitStatus::Exited { code },
             Ending::Signaled { signal } => ExitStatus::Signaled { signal },
             Ending::NeverBegan => ExitStatus::StartError { reason: "it was never started".to_owned() },
+            Ending::Unknown { reason } => ExitStatus::Unknown { reason },
         };
         let killed = how == Ending::Signaled { signal: Signal::KILL.0 };
         let ours = self.kill == KillAsked::Yes;

@@ -63,7 +63,7 @@ async fn what_cannot_be_started_is_refused_and_leaves_nothing() {
         // Others say it in their own words.
         let named = match rig::runtime() {
             Runtime::Own => named,
-            Runtime::Runc => program,
+            Runtime::Runc | Runtime::ShimRunc => program,
             Runtime::Crun => "executable",
         };
         assert!(error.to_string().contains(named), "{error}");

@@ -1,9 +1,11 @@
 //! The commands about the tasks of a pod: each is handed to the pod's shim, or done directly where there is none.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use actix::{Handler, ResponseFuture};
+use mainstay_messages::shim::{DescribeShims, ShimDescription};
 use mainstay_messages::spec::Resources;
 use mainstay_messages::supervisor::{
     CreateTask, DeleteTask, ExecStarted, FreezeTask, MeasureShim, MeasureTask, QueryTask, ReopenTaskLog,
@@ -11,11 +13,12 @@ use mainstay_messages::supervisor::{
     TaskMade, UpdatePod, UpdateTask,
 };
 use mainstay_messages::usage::{MeasureUsage, PodToMeasure, PodUsage};
-use mainstay_messages::{Result, Signal, Timestamp};
+use mainstay_messages::{Result, SandboxId, Signal, Timestamp};
 
 use super::{Pod, ShimSupervisor, guarded};
 use crate::machine::Machine;
 use crate::pod_limits;
+use crate::shims;
 use crate::task;
 use crate::usage;
 
@@ -142,6 +145,18 @@ impl Handler<MeasureShim> for ShimSupervisor {
 
     fn handle(&mut self, message: MeasureShim, _: &mut Self::Context) -> Self::Result {
         self.with_shim(&message.sandbox, task::measure_pod)
+    }
+}
+
+impl Handler<DescribeShims> for ShimSupervisor {
+    type Result = ResponseFuture<Result<BTreeMap<SandboxId, ShimDescription>>>;
+
+    fn handle(&mut self, _: DescribeShims, _: &mut Self::Context) -> Self::Result {
+        let known = self.pods.values().filter_map(|pod| match pod {
+            Pod::Known(shim) if shim.is_alive() => Some(Rc::clone(shim)),
+            _ => None,
+        });
+        Box::pin(guarded(shims::describe(known.collect())))
     }
 }
 

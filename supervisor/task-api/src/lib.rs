@@ -1,7 +1,7 @@
 //! What is spoken with a shim.
 //!
-//! Owns: containerd's Task API in both of its versions ([`task`], [`task_v2`], [`task_v3`]), Mainstay's
-//! extension of it ([`extension`]) and its versions, the protocol of the stream socket ([`streams`]), and the conversions
+//! Owns: containerd's Task API in both of its versions ([`task`], [`task_v2`], [`task_v3`]), what stands beside it
+//! ([`sandbox`], [`events`], [`bootstrap`]), Mainstay's extension of it ([`extension`]) and its versions, the protocol of the stream socket ([`streams`]), and the conversions
 //! between these and the types of `mainstay-messages` ([`convert`]). Both ends use it: the shim serves, the
 //! supervisor calls.
 //!
@@ -23,6 +23,18 @@ pub mod extension {
     pub use crate::generated::extension::*;
     pub use crate::generated::extension_ttrpc::{Extension, ExtensionClient, create_extension};
 }
+/// What a shim of containerd 2.3 and newer gets and answers when it is started.
+pub use generated::bootstrap;
+/// What a shim tells whoever started it, and the service that takes it.
+pub mod events {
+    pub use crate::generated::events::*;
+    pub use crate::generated::events_ttrpc::{Events, EventsClient, create_events};
+}
+/// The messages and the service of the sandbox API.
+pub mod sandbox {
+    pub use crate::generated::sandbox::*;
+    pub use crate::generated::sandbox_ttrpc::{Sandbox, SandboxClient, create_sandbox};
+}
 /// The messages of the Task API, the same in both of its versions.
 pub use generated::task;
 /// The service `containerd.task.v2.Task`.
@@ -30,13 +42,19 @@ pub use generated::task_ttrpc as task_v2;
 /// The service `containerd.task.v3.Task`.
 pub use generated::task_v3_ttrpc as task_v3;
 pub use protobuf::well_known_types;
-pub use protobuf::{Enum, EnumOrUnknown, Message, MessageField};
+pub use protobuf::{Enum, EnumOrUnknown, Error as MessageError, Message, MessageField};
 pub use protocol::{EXTENSION_PROTOCOL, EXTENSION_PROTOCOL_OLDEST, NoCommonProtocol, Spoken};
 
 /// The name on the wire of the Task service, version 2.
 pub const TASK_V2_SERVICE: &str = "containerd.task.v2.Task";
 /// The name on the wire of the Task service, version 3.
 pub const TASK_V3_SERVICE: &str = "containerd.task.v3.Task";
+/// The name on the wire of the sandbox service.
+pub const SANDBOX_SERVICE: &str = "containerd.runtime.sandbox.v1.Sandbox";
+/// The name on the wire of the service that takes events.
+pub const EVENTS_SERVICE: &str = "containerd.services.events.ttrpc.v1.Events";
+/// What the type of an event's `Any` begins with; the name of its message follows.
+pub const EVENT_TYPE_PREFIX: &str = "containerd.events.";
 /// How much later than ours the deadline of a call is that the wire carries, in milliseconds: so the one that is heard is ours,
 /// and a status "deadline exceeded" can only be the shim's own, which says what it waited for.
 pub const CALL_GRACE_MS: u64 = 1_000;

@@ -9,6 +9,7 @@ use mainstay_messages::image::{Collected, Damage, Image, ImageName, Removed};
 use mainstay_messages::plugin::PluginStatus;
 use mainstay_messages::record::{ContainerSnapshot, SandboxSnapshot};
 use mainstay_messages::sandbox::SandboxChange;
+use mainstay_messages::shim::ShimStatus;
 use mainstay_messages::spec::{Resources, WindowSize};
 use mainstay_messages::supervisor::DiskUsage;
 use mainstay_messages::{
@@ -222,6 +223,11 @@ impl Client {
     /// All plugins.
     pub async fn list_plugins(&self) -> Result<Vec<PluginStatus>> {
         answer!(self.call(Request::ListPlugins).await?, "ListPlugins", Response::Plugins(list) => list)
+    }
+
+    /// The shims that run.
+    pub async fn list_shims(&self) -> Result<Vec<ShimStatus>> {
+        answer!(self.call(Request::ListShims).await?, "ListShims", Response::Shims(list) => list)
     }
 
     /// Ends the connection of a plugin, which may come again, or is started again.

@@ -46,6 +46,7 @@ pub(crate) fn kind_of_call(request: &Request) -> Kind {
         | Request::InspectImage { .. }
         | Request::Metrics { .. }
         | Request::ListPlugins
+        | Request::ListShims
         | Request::Audit { repair: Repair::No } => Kind::Question,
         Request::RunSandbox(_)
         | Request::StopSandbox { .. }

@@ -122,6 +122,8 @@ pub enum Command {
     Audit(AuditArguments),
     /// Print what the daemon counts, as it serves it to Prometheus
     Metrics(MetricsArguments),
+    /// List the shims that run, and what stands behind them
+    Shims,
     /// List, inspect and restart plugins
     #[command(subcommand)]
     Nri(NriCommand),

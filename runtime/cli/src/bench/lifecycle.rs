@@ -16,16 +16,16 @@ use serde::Serialize;
 use tokio::io::unix::AsyncFd;
 
 use super::series::{Series, Summary};
-use super::{Lifecycle, memory, sleeper};
+use super::{Lifecycle, handlers, memory, sleeper};
 use crate::arguments::Format;
 
-type Outcome<T> = Result<T, Box<dyn Error>>;
+pub(super) type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// Pods that are made and thrown away before anything counts.
-const WARM_UP_PODS: u32 = 3;
+pub(super) const WARM_UP_PODS: u32 = 3;
 
 /// Times of the steps of one pod, by name. The names sort in the order in which the steps happen.
-type Steps = BTreeMap<&'static str, Duration>;
+pub(super) type Steps = BTreeMap<&'static str, Duration>;
 
 /// All that was measured.
 #[derive(Debug, Serialize)]
@@ -59,20 +59,31 @@ pub struct MemoryReport {
 
 /// Measures, and prints a table or, for programs, one JSON document.
 pub async fn run(options: &Lifecycle, format: Format) -> Outcome<()> {
+    handlers::check(options)?;
     let directory = options.directory.join(format!("mainstay-bench-{}", std::process::id()));
     std::fs::create_dir_all(&directory)?;
     let cgroup = format!("/mainstay-bench-{}", std::process::id());
-    let outcome = measure(options, &directory, cgroup).await;
-    std::fs::remove_dir_all(&directory)?;
-    let report = outcome?;
+    let config = configuration(options, &directory, cgroup)?;
+    if options.handlers.is_empty() {
+        let outcome = measure(options, &directory, config).await;
+        std::fs::remove_dir_all(&directory)?;
+        print(format, &outcome?, |report| print_table(options, report))
+    } else {
+        let outcome = handlers::measure(options, &directory, config).await;
+        std::fs::remove_dir_all(&directory)?;
+        print(format, &outcome?, |report| handlers::print_table(options, report))
+    }
+}
+
+fn print<R: Serialize>(format: Format, report: &R, table: impl FnOnce(&R)) -> Outcome<()> {
     match format {
-        Format::Json => println!("{}", serde_json::to_string(&report)?),
-        Format::Text => print_table(options, &report),
+        Format::Json => println!("{}", serde_json::to_string(report)?),
+        Format::Text => table(report),
     }
     Ok(())
 }
 
-async fn measure(options: &Lifecycle, directory: &Path, cgroup: String) -> Outcome<Report> {
+fn configuration(options: &Lifecycle, directory: &Path, cgroup: String) -> Outcome<Config> {
     let mut config = Config::beside(directory, cgroup);
     config.network.default = options.network.kind();
     config.network.cni_conf_dir.clone_from(&options.cni_conf_dir);
@@ -82,6 +93,10 @@ async fn measure(options: &Lifecycle, directory: &Path, cgroup: String) -> Outco
         // SAFETY: a new network namespace leaves this thread's descriptors, memory and files as they are.
         unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
     }
+    Ok(config)
+}
+
+async fn measure(options: &Lifecycle, directory: &Path, config: Config) -> Outcome<Report> {
     let runtime = Runtime::start(config).await?;
     let outcome = measure_on(&runtime, options, directory).await;
     runtime.close(Shutdown::StopContainers).await?;
@@ -90,17 +105,17 @@ async fn measure(options: &Lifecycle, directory: &Path, cgroup: String) -> Outco
 
 async fn measure_on(runtime: &Runtime, options: &Lifecycle, directory: &Path) -> Outcome<Report> {
     for n in 0..WARM_UP_PODS {
-        one_pod(runtime, &format!("warm-{n}")).await?;
+        one_pod(runtime, named(&format!("warm-{n}"))?).await?;
     }
     let mut sequential = Vec::new();
     for n in 0..options.pods {
-        sequential.push(one_pod(runtime, &format!("seq-{n}")).await?);
+        sequential.push(one_pod(runtime, named(&format!("seq-{n}"))?).await?);
     }
     // The floor is taken between the two rounds, so that a machine that drifts drifts for all of them.
     let floor = floor(options.pods, &directory.join("floor"))?;
     let start = Instant::now();
     let parallel: Vec<Steps> = stream::iter(0..options.pods)
-        .map(|n| async move { one_pod(runtime, &format!("par-{n}")).await })
+        .map(|n| async move { one_pod(runtime, named(&format!("par-{n}"))?).await })
         .buffer_unordered(options.parallel.max(1) as usize)
         .try_collect()
         .await?;
@@ -118,8 +133,12 @@ async fn measure_on(runtime: &Runtime, options: &Lifecycle, directory: &Path) ->
     })
 }
 
+fn named(name: &str) -> Outcome<SandboxSpec> {
+    Ok(SandboxSpec::new(name.parse()?))
+}
+
 /// The life of one pod with one container that sleeps until it is killed.
-async fn one_pod(runtime: &Runtime, name: &str) -> Outcome<Steps> {
+pub(super) async fn one_pod(runtime: &Runtime, spec: SandboxSpec) -> Outcome<Steps> {
     let mut steps = Steps::new();
     let begin = Instant::now();
     let mut last = begin;
@@ -128,7 +147,7 @@ async fn one_pod(runtime: &Runtime, name: &str) -> Outcome<Steps> {
         steps.insert(name, now - last);
         last = now;
     };
-    let pod = runtime.run_sandbox(SandboxSpec::new(name.parse()?)).await?;
+    let pod = runtime.run_sandbox(spec).await?;
     step(&mut steps, "1 pod run");
     let container = runtime.create_container(&pod, sleeper()?).await?;
     step(&mut steps, "2 container create");
@@ -211,7 +230,7 @@ async fn measure_memory(runtime: &Runtime, pods: u32) -> Outcome<MemoryReport> {
 }
 
 /// The floor, measured by this program in a process with one thread.
-fn floor(rounds: u32, directory: &Path) -> Outcome<Series> {
+pub(super) fn floor(rounds: u32, directory: &Path) -> Outcome<Series> {
     std::fs::create_dir_all(directory)?;
     let output = Command::new(std::env::current_exe()?)
         .args(["bench", "floor", "--rounds", &rounds.to_string(), "--directory"])
@@ -226,7 +245,7 @@ fn floor(rounds: u32, directory: &Path) -> Outcome<Series> {
     Ok(times?)
 }
 
-fn summaries(all: &[Steps]) -> BTreeMap<&'static str, Summary> {
+pub(super) fn summaries(all: &[Steps]) -> BTreeMap<&'static str, Summary> {
     let mut series: BTreeMap<&'static str, Series> = BTreeMap::new();
     for (name, time) in all.iter().flatten() {
         series.entry(name).or_default().push(*time);

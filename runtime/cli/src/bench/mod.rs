@@ -5,6 +5,7 @@
 mod cgroups;
 mod churn;
 mod floor;
+mod handlers;
 mod lifecycle;
 mod memory;
 mod plugins;
@@ -55,6 +56,10 @@ pub struct Lifecycle {
     /// Pods that are kept running while memory is measured; 0 leaves it out.
     #[arg(long, default_value_t = 100)]
     pub memory_pods: u32,
+    /// What runs the containers, several beside each other in one run: `mainstay`, a program with the command line of runc, or a
+    /// shim of containerd's, by its path, name or type.
+    #[arg(long = "handler", value_delimiter = ',', value_name = "HANDLER,...")]
+    pub handlers: Vec<String>,
     /// The network of the pods. Other than none it is in a network namespace of this process's own.
     #[arg(long, value_enum, default_value = "none")]
     pub network: NetworkName,

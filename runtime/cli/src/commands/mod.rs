@@ -14,6 +14,7 @@ mod nri;
 mod pod;
 mod process;
 mod run;
+mod shims;
 mod show;
 mod stats;
 
@@ -56,6 +57,7 @@ pub async fn run(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Audit(arguments) => audit::audit(context, &arguments).await,
         Command::Metrics(arguments) => metrics::metrics(context, &arguments).await,
         Command::Nri(command) => nri::run(context, command).await,
+        Command::Shims => shims::shims(context).await,
         Command::Daemon => local::daemon(context).await,
         Command::Bench(command) => local::bench(context, &command).await,
         Command::Config(command) => local::config(context, command),

@@ -11,7 +11,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::attach::CLIENT_CLOSE_MS;
-use super::source::{Source, SourceKind, Turn};
+use super::source::{FIFO_DRAIN_MS, Source, SourceKind, Turn};
 use super::{Output, PUMP_TURN_BYTES, Phase, Stream};
 use crate::logger;
 
@@ -27,6 +27,13 @@ pub(crate) enum Ends {
     },
     /// The master of a terminal.
     Terminal(Rc<AsyncFd<OwnedFd>>),
+    /// The reading ends of FIFOs that somebody else copies into.
+    Fifos {
+        /// Of standard output, or of a terminal.
+        stdout: AsyncFd<OwnedFd>,
+        /// Of standard error.
+        stderr: Option<AsyncFd<OwnedFd>>,
+    },
 }
 
 /// What keeps the pump from reading.
@@ -46,6 +53,11 @@ pub(crate) fn start(output: &Rc<Output>, ends: Ends) {
             Source::new(Stream::Stderr, SourceKind::Pipe, Rc::new(stderr)),
         ],
         Ends::Terminal(master) => vec![Source::new(Stream::Stdout, SourceKind::Terminal, master)],
+        Ends::Fifos { stdout, stderr } => {
+            let stdout = Source::new(Stream::Stdout, SourceKind::Fifo, Rc::new(stdout));
+            let stderr = stderr.map(|fd| Source::new(Stream::Stderr, SourceKind::Fifo, Rc::new(fd)));
+            [stdout].into_iter().chain(stderr).collect()
+        }
     };
     *output.sources.borrow_mut() = sources;
     if let Phase::Held { until: None } = output.phase.get() {
@@ -87,6 +99,9 @@ async fn turn(output: &Output) {
     for source in &sources {
         busy |= output.read_some(source, PUMP_TURN_BYTES) == Turn::More;
     }
+    if output.is_at_end() {
+        output.read.notify_waiters();
+    }
     if output.is_drained() {
         output.end();
     } else if busy {
@@ -96,7 +111,16 @@ async fn turn(output: &Output) {
             () = output.changed.notified() => {}
             () = readable(sources.first()) => {}
             () = readable(sources.get(1)) => {}
+            () = overdue(&sources) => {}
         }
+    }
+}
+
+/// Waits until a source that nothing comes from is to be given up.
+async fn overdue(sources: &[Rc<Source>]) {
+    match sources.iter().filter_map(|source| source.until()).min() {
+        Some(until) => sleep_until(until).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -134,7 +158,22 @@ impl Output {
 
     /// Whether the process has ended and all that it wrote has been read.
     fn is_drained(&self) -> bool {
-        matches!(self.phase.get(), Phase::Ending { .. })
-            && self.sources.borrow().iter().all(|source| source.is_at_end())
+        matches!(self.phase.get(), Phase::Ending { .. }) && self.is_at_end()
+    }
+
+    fn is_at_end(&self) -> bool {
+        self.sources.borrow().iter().all(|source| source.is_at_end())
+    }
+
+    /// Waits, for a bounded time, until all has been read that somebody else copies for a process that has ended.
+    pub(crate) async fn copied(&self) {
+        let all = async {
+            while self.sources.borrow().iter().any(|source| source.is_copied() && !source.is_at_end()) {
+                // There is one thread, so nothing happens between the look and the wait.
+                self.read.notified().await;
+            }
+        };
+        // What does not come in time is a grandchild's.
+        let _ = timeout(Duration::from_millis(FIFO_DRAIN_MS), all).await;
     }
 }

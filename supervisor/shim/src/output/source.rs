@@ -5,13 +5,18 @@
 use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::time::Instant;
 
 use super::Stream;
 
+/// How long after the end of a process the end of a FIFO is waited for, in milliseconds: whoever copies lets go when all has been
+/// copied, unless a grandchild holds the other side.
+pub(super) const FIFO_DRAIN_MS: u64 = 2_000;
 /// The most that the kernel keeps for a terminal, in bytes (drivers/tty/tty_buffer.c), rounded up.
 const TERMINAL_BUFFER_MAX_BYTES: usize = 1024 * 1024;
 
@@ -22,6 +27,8 @@ pub(crate) enum SourceKind {
     Pipe,
     /// A terminal's master.
     Terminal,
+    /// A FIFO that somebody else copies into: what the process wrote may still be on its way when it has ended.
+    Fifo,
 }
 
 /// One end from which output is read.
@@ -32,6 +39,8 @@ pub(crate) struct Source {
     fd: Rc<AsyncFd<OwnedFd>>,
     /// How many bytes are still to be read; none while the process lives.
     left: Cell<Option<usize>>,
+    /// Until when more may come of a FIFO whose process has ended.
+    until: Cell<Option<Instant>>,
     state: Cell<State>,
 }
 
@@ -55,7 +64,14 @@ pub(crate) enum Turn {
 impl Source {
     /// Takes a descriptor, and makes it non-blocking.
     pub(crate) fn new(stream: Stream, kind: SourceKind, fd: Rc<AsyncFd<OwnedFd>>) -> Rc<Self> {
-        Rc::new(Self { stream, kind, fd, left: Cell::new(None), state: Cell::new(State::Open) })
+        Rc::new(Self {
+            stream,
+            kind,
+            fd,
+            left: Cell::new(None),
+            until: Cell::new(None),
+            state: Cell::new(State::Open),
+        })
     }
 
     /// Reads into `buffer`, which is not empty. Errors are the ways in which a turn ends.
@@ -73,6 +89,9 @@ impl Source {
                 self.left.set(self.left.get().map(|left| left - count));
                 Ok(count)
             }
+            Err(Errno::AGAIN) if self.until.get().is_some_and(|until| Instant::now() < until) => {
+                Err(Turn::Empty)
+            }
             // What was promised to be there is read by nobody else, so after the end of the process this is the end.
             Err(Errno::AGAIN) if self.left.get().is_some() => Err(self.at_end()),
             Err(Errno::AGAIN) => Err(Turn::Empty),
@@ -88,8 +107,22 @@ impl Source {
             // The count fits: a pipe holds at most 1 GiB.
             SourceKind::Pipe => rustix::io::ioctl_fionread(self.fd.as_fd()).unwrap_or(0) as usize,
             SourceKind::Terminal => TERMINAL_BUFFER_MAX_BYTES,
+            SourceKind::Fifo => {
+                self.until.set(Some(Instant::now() + Duration::from_millis(FIFO_DRAIN_MS)));
+                usize::MAX
+            }
         };
         self.left.set(Some(left));
+    }
+
+    /// Whether somebody else copies into it.
+    pub(super) fn is_copied(&self) -> bool {
+        self.kind == SourceKind::Fifo
+    }
+
+    /// When it is looked at again although nothing has come.
+    pub(super) fn until(&self) -> Option<Instant> {
+        self.until.get().filter(|_| !self.is_at_end())
     }
 
     /// Whether there will never be anything more to read.

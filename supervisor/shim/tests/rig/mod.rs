@@ -61,6 +61,8 @@ pub enum Runtime {
     Own,
     Runc,
     Crun,
+    /// containerd's shim for runc.
+    ShimRunc,
 }
 
 /// That of the file that the tests are compiled in: `runc.rs` and `crun.rs` have the tests of `life_cycle.rs`.
@@ -68,6 +70,7 @@ pub fn runtime() -> Runtime {
     match env!("CARGO_CRATE_NAME") {
         "runc" => Runtime::Runc,
         "crun" => Runtime::Crun,
+        "shim_runc" => Runtime::ShimRunc,
         _ => Runtime::Own,
     }
 }
@@ -79,6 +82,7 @@ impl Runtime {
             Self::Own => return None,
             Self::Runc => "runc",
             Self::Crun => "crun",
+            Self::ShimRunc => "containerd-shim-runc-v2",
         };
         let places = ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"];
         Some(places.into_iter().map(|place| Path::new(place).join(name)).find(|path| path.exists()))
@@ -107,10 +111,15 @@ impl Default for Plan<'_> {
 
 /// Whether this test can run here. Says why not.
 pub fn possible() -> bool {
+    possible_with(runtime())
+}
+
+/// The same, of a test that needs this runtime.
+pub fn possible_with(runtime: Runtime) -> bool {
     let root = rustix::process::geteuid().is_root();
     let busybox = Path::new("/bin/busybox").exists();
     let required = std::env::var_os("MAINSTAY_TEST_REQUIRE_PEERS").is_some();
-    if let Some(program) = runtime().program().filter(|program| !program.is_absolute()) {
+    if let Some(program) = runtime.program().filter(|program| !program.is_absolute()) {
         assert!(!required, "{program:?} is missing (Debian package of the same name)");
         let _ = writeln!(std::io::stderr(), "skipped: {program:?} is not installed");
         return false;
@@ -190,6 +199,9 @@ impl Rig {
     /// A pod whose containers this runtime makes, unless it is the shim itself.
     pub fn pod_of(&self, runtime: Runtime) -> Option<extension::CreatePodRequest> {
         let program = runtime.program()?;
+        if runtime == Runtime::ShimRunc {
+            return Some(shim_request(&program));
+        }
         let v2 = self.layout.v2_mount_point().map(|place| place.join("cgroup.controllers"));
         let has_controllers =
             v2.is_some_and(|file| std::fs::read(file).is_ok_and(|listed| !listed.trim_ascii().is_empty()));
@@ -436,6 +448,18 @@ pub async fn next_exits(
         (key, Exit::try_from(exit.exit.as_ref().expect("an exit")).expect("a good exit"))
     };
     answer.exits.iter().map(read).collect()
+}
+
+/// A pod whose containers a shim of runc's makes.
+pub fn shim_request(program: &Path) -> extension::CreatePodRequest {
+    let shim = extension::TaskShim {
+        program: program.display().to_string(),
+        options_type: "containerd.runc.v1.Options".to_owned(),
+        ..Default::default()
+    };
+    let backend =
+        extension::Backend { kind: Some(extension::backend::Kind::Shim(shim)), ..Default::default() };
+    extension::CreatePodRequest { backend: MessageField::some(backend), ..Default::default() }
 }
 
 /// All output until the stream's end.

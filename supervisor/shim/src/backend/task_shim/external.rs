@@ -1,0 +1,314 @@
+//! One shim of others: its connection, its life and its death.
+//!
+//! ```text
+//!  start ──▶ connected ──▶ [sandbox created, started] ──▶ serves ──▶ told to end ──▶ gone
+//!                                                            └──── dies ──▶ everything of it is ended
+//! ```
+//!
+//! Owns: knowing whether it lives, and what is done when it does not. Never: takes silence for death: one that hangs keeps its
+//! containers, and they can be killed without it.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use mainstay_messages::process::UnknownReason;
+use mainstay_task_api::Message;
+use mainstay_task_api::sandbox as wire;
+use mainstay_task_api::task::{ConnectRequest, ConnectResponse, ShutdownRequest};
+use mainstay_task_api::well_known_types::empty::Empty;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncBufReadExt, BufReader, Interest};
+use tokio::sync::watch as state;
+use tokio::time::timeout;
+
+use super::answer::{Answer, TaskVersion};
+use super::client::{CallError, Client, Death};
+use super::{Background, TaskShim, fifo, wait_status};
+use crate::failure::Failure;
+use crate::identity::Identity;
+use crate::logger;
+use crate::process::Process;
+use crate::shim::Shim;
+use crate::task::Ending;
+
+/// How long the question may take who it is, in milliseconds.
+const SHIM_CONNECT_TASK_MS: u64 = 4_000;
+/// How long the machinery of a pod may take to start, in milliseconds: a virtual machine boots.
+const SANDBOX_START_MS: u64 = 60_000;
+/// How long an orderly end may take, in milliseconds; after that it is killed.
+const SHIM_END_MS: u64 = 1_500;
+/// How long after the death of a shim the ends of its containers are waited for, in milliseconds: they are killed, and come to
+/// this shim as orphans.
+const ORPHANS_MS: u64 = 3_000;
+/// The most that is read of a line that it logs, in bytes.
+const LOG_LINE_MAX_BYTES: u64 = 8 * 1024;
+
+/// One shim of others.
+#[derive(Debug)]
+pub(crate) struct External {
+    /// Its program's name and process, for sentences.
+    pub(super) name: Rc<str>,
+    pub(super) socket: PathBuf,
+    pub(super) client: Client,
+    process: Option<ShimProcess>,
+    sandbox: std::cell::Cell<Sandbox>,
+    death: state::Sender<Death>,
+    _log: Background,
+}
+
+#[derive(Debug)]
+struct ShimProcess {
+    identity: Identity,
+    pidfd: AsyncFd<OwnedFd>,
+}
+
+/// Whether it has the sandbox API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sandbox {
+    Without,
+    Started,
+}
+
+impl External {
+    /// Connects to a shim that was started, and finds out who it is.
+    pub(super) async fn connect(
+        program: &Path,
+        id: &str,
+        answer: Answer,
+        log: Background,
+    ) -> Result<Rc<Self>, Failure> {
+        let name: Rc<str> = program.file_name().unwrap_or_default().to_string_lossy().into();
+        let (death, dead) = state::channel(None);
+        let client = Client::connect(name.clone(), &answer.socket, answer.version, dead).await?;
+        let pid = ask_pid(&client, id).await?;
+        let process = match pid {
+            Some(pid) => {
+                let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| CallError::Gone {
+                    shim: name.clone(),
+                    reason: format!("it says that it is process {pid}, which is not there: {error}"),
+                })?;
+                let pidfd = crate::readiness::watch(pidfd, Interest::READABLE);
+                let pidfd = pidfd.map_err(Failure::system("watching a process"))?;
+                Some(ShimProcess { identity: Identity::of(pid), pidfd })
+            }
+            None => None,
+        };
+        let sandbox = std::cell::Cell::new(Sandbox::Without);
+        Ok(Rc::new(Self { name, socket: answer.socket, client, process, sandbox, death, _log: log }))
+    }
+
+    /// Why it is dead, if it is.
+    pub(super) fn death(&self) -> Death {
+        self.death.borrow().clone()
+    }
+
+    /// Whether it says nothing of its process.
+    pub(super) fn pid(&self) -> Option<Pid> {
+        self.process.as_ref().map(|process| process.identity.pid)
+    }
+
+    /// What is spoken with it.
+    pub(super) fn protocol(&self) -> &'static str {
+        match (self.client.version(), self.sandbox.get()) {
+            (TaskVersion::V2, _) => "task v2",
+            (TaskVersion::V3, Sandbox::Without) => "task v3",
+            (TaskVersion::V3, Sandbox::Started) => "task v3, sandbox",
+        }
+    }
+
+    /// A call that needs it alive.
+    pub(super) async fn task<A: Message>(
+        &self,
+        call: &'static str,
+        request: &impl Message,
+        limit_ms: u64,
+    ) -> Result<A, CallError> {
+        self.client.task(call, request, limit_ms).await
+    }
+
+    /// Has it make what the pod needs, where it has the sandbox API.
+    pub(super) async fn begin_sandbox(
+        &self,
+        id: &str,
+        network: Option<String>,
+        backend: &TaskShim,
+    ) -> Result<(), Failure> {
+        if self.client.version() == TaskVersion::V2 {
+            return Ok(());
+        }
+        let id = id.to_owned();
+        let create = wire::CreateSandboxRequest {
+            sandbox_id: id.clone(),
+            bundle_path: backend.home.bundle().to_string_lossy().into_owned(),
+            netns_path: network.unwrap_or_default(),
+            options: backend.settings.any(&backend.home.runtime_root()).into(),
+            ..Default::default()
+        };
+        let created =
+            self.client.sandbox::<wire::CreateSandboxResponse>("CreateSandbox", &create, SANDBOX_START_MS);
+        match created.await {
+            Err(error) if error.is_unimplemented() => return Ok(()),
+            other => other?,
+        };
+        let start = wire::StartSandboxRequest { sandbox_id: id, ..Default::default() };
+        self.client.sandbox::<wire::StartSandboxResponse>("StartSandbox", &start, SANDBOX_START_MS).await?;
+        self.sandbox.set(Sandbox::Started);
+        Ok(())
+    }
+
+    /// Ends it in good order, for a bounded time. Its containers have been deleted.
+    pub(super) async fn end(&self, id: &str) {
+        let orderly = async {
+            if self.sandbox.get() == Sandbox::Started {
+                let stop = wire::StopSandboxRequest { sandbox_id: id.to_owned(), ..Default::default() };
+                self.client.sandbox::<wire::StopSandboxResponse>("StopSandbox", &stop, SHIM_END_MS).await?;
+                let end = wire::ShutdownSandboxRequest { sandbox_id: id.to_owned(), ..Default::default() };
+                let ended = self.client.sandbox::<wire::ShutdownSandboxResponse>(
+                    "ShutdownSandbox",
+                    &end,
+                    SHIM_END_MS,
+                );
+                ended.await?;
+            }
+            let shutdown = ShutdownRequest { id: id.to_owned(), now: true, ..Default::default() };
+            self.client.task::<Empty>("Shutdown", &shutdown, SHIM_END_MS).await?;
+            let mut death = self.death.subscribe();
+            // It fails only when the sender is gone, which `self` holds.
+            let _ = death.wait_for(Option::is_some).await;
+            Ok::<(), CallError>(())
+        };
+        match timeout(Duration::from_millis(SHIM_END_MS), orderly).await {
+            // Gone in the middle of an answer is what was asked for.
+            Ok(Ok(()) | Err(CallError::Gone { .. })) => {}
+            Ok(Err(error)) => logger::warning!("{error}; it is killed"),
+            Err(_) => logger::warning!("{}: it did not end within {SHIM_END_MS} ms; it is killed", self.name),
+        }
+    }
+
+    async fn ended(&self, id: &str) -> String {
+        let process = async {
+            let Some(process) = &self.process else { return std::future::pending().await };
+            // It fails when the runtime ends.
+            let _ = process.pidfd.readable().await;
+            let how =
+                wait_status::ending(process.identity, std::os::fd::AsFd::as_fd(process.pidfd.get_ref()));
+            let how = match how {
+                Some(Ending::Exited { code }) => format!(" with code {code}"),
+                Some(Ending::Signaled { signal }) => format!(" by signal {signal}"),
+                _ => String::new(),
+            };
+            format!("its process {} has ended{how}", process.identity.pid)
+        };
+        let machinery = async {
+            if self.sandbox.get() == Sandbox::Without {
+                return std::future::pending().await;
+            }
+            match self.client.sandbox_end(id).await {
+                Ok(end) => format!("its sandbox has ended with status {}", end.exit_status),
+                Err(CallError::Gone { reason, .. }) => reason,
+                Err(_) => std::future::pending().await,
+            }
+        };
+        tokio::select! { reason = process => reason, reason = machinery => reason }
+    }
+}
+
+/// Which process it is; none when it does not say. The other version of the API is tried where it does not know ours.
+async fn ask_pid(client: &Client, id: &str) -> Result<Option<Pid>, CallError> {
+    let request = ConnectRequest { id: id.to_owned(), ..Default::default() };
+    let mut answer = client.task::<ConnectResponse>("Connect", &request, SHIM_CONNECT_TASK_MS).await;
+    if answer.as_ref().is_err_and(CallError::is_unimplemented) {
+        client.fall_back();
+        answer = client.task("Connect", &request, SHIM_CONNECT_TASK_MS).await;
+        if answer.as_ref().is_err_and(CallError::is_unimplemented) {
+            // It does not have this call in either.
+            client.fall_back();
+        }
+    }
+    match answer {
+        Ok(answer) => Ok(i32::try_from(answer.shim_pid).ok().and_then(Pid::from_raw)),
+        Err(error @ (CallError::Silent { .. } | CallError::Gone { .. })) => Err(error),
+        Err(error) => {
+            logger::warning!("{error}; it goes on without its process id");
+            Ok(None)
+        }
+    }
+}
+
+/// Waits for the end of a shim, and ends all that was its own.
+pub(super) async fn watch(backend: Rc<TaskShim>, shim: Rc<Shim>, external: Rc<External>) {
+    let reason = external.ended(shim.arguments.sandbox.as_str()).await;
+    external.death.send_replace(Some(reason.clone()));
+    let mut orphans = Vec::new();
+    for container in shim.containers() {
+        if backend.external_of(&container.id).is_ok_and(|by| Rc::ptr_eq(&by, &external)) {
+            if let Err(failure) = container.kill_all() {
+                logger::error!("container {}: {}", container.id, failure.sentence());
+            }
+            orphans.extend(container.processes().into_iter().filter(|it| it.identity().is_some()));
+        }
+    }
+    if backend.living().next().is_none() {
+        // Loggers, and whatever else it has left.
+        backend.kill_group();
+    }
+    if orphans.iter().any(|process| process.exit().is_none()) {
+        logger::error!("{}: {reason}; its containers are ended", external.name);
+    }
+    let all = async {
+        for process in &orphans {
+            process.wait_ended().await;
+        }
+    };
+    // They are reaped here, with what they really ended with.
+    let _ = timeout(Duration::from_millis(ORPHANS_MS), all).await;
+    for process in orphans.iter().filter(|process| process.exit().is_none()) {
+        unknown(&shim, process);
+    }
+}
+
+fn unknown(shim: &Rc<Shim>, process: &Rc<Process>) {
+    shim.forget_process(process);
+    shim.process_ended(process, Ending::Unknown { reason: UnknownReason::ShimDied });
+}
+
+/// Takes what a shim logs into the log of this one: the FIFO `log` of its bundle, which is there before the shim is.
+pub(super) fn follow_log(bundle: &Path) -> Result<Background, Failure> {
+    let path = bundle.join("log");
+    let failed = |doing| {
+        let path = path.clone();
+        move |source| Failure::File { path, doing, source }
+    };
+    match fifo::make(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(failed("made")(error)),
+        _ => {}
+    }
+    let open = tokio::net::unix::pipe::OpenOptions::new().read_write(true).open_receiver(&path);
+    let pipe = open.map_err(failed("opened"))?;
+    let task = tokio::task::spawn_local(async move {
+        let mut lines = BufReader::with_capacity(1024, pipe);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let mut limited = tokio::io::AsyncReadExt::take(&mut lines, LOG_LINE_MAX_BYTES);
+            match limited.read_until(b'\n', &mut line).await {
+                Ok(count) if count > 0 => {
+                    let text = String::from_utf8_lossy(&line);
+                    if worth_keeping(&text) {
+                        logger::note!("behind: {}", text.trim_end());
+                    }
+                }
+                _ => return,
+            }
+        }
+    });
+    Ok(Background(task))
+}
+
+/// Shims tell much about themselves that nobody needs later.
+fn worth_keeping(line: &str) -> bool {
+    !line.contains("level=info") && !line.contains("level=debug")
+}

@@ -1,0 +1,6 @@
+//! Containers that containerd's shim for runc makes, behind the pod's own: the same tests as those of the shim's own.
+
+#[path = "life_cycle.rs"]
+mod life_cycle;
+#[path = "streams.rs"]
+mod streams;
