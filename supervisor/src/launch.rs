@@ -20,6 +20,8 @@ use crate::cgroup;
 use crate::disks;
 use crate::facts::Facts;
 use crate::files;
+use crate::handlers::probe::PROBES_MS;
+use crate::handlers::{Runner, handler_name};
 use crate::hooks;
 use crate::link::CallError;
 use crate::machine::Machine;
@@ -139,7 +141,14 @@ pub(crate) async fn launch(
         return Err(Error::Unsupported { setting: "cgroup_parent".to_owned(), reason });
     }
     let handler = record.spec.handler.as_ref();
-    let backend = machine.settings.handlers.runner(handler)?.backend(handler)?;
+    let runner = machine.settings.handlers.runner(handler)?;
+    let backend = runner.backend(handler)?;
+    if let Runner::Oci(program) = runner {
+        let (name, program) = (handler_name(handler).to_owned(), program.clone());
+        let what = format!("asking the runtime of handler {name}");
+        let ask = move |machine: &Machine| machine.runtimes.admit(&name, &program, &machine.layout);
+        machine.blocking_within(what, PROBES_MS, ask).await?;
+    }
     let remains = Remains::of(&machine, &record.id, None, PodEnd::Removed).await?;
     machine.places.learn(&record)?;
     let launch = Launch { remains, record, facts, backend, told: Cell::new(Telling::Due), at };

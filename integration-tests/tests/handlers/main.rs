@@ -7,6 +7,7 @@ mod fault_shim;
 mod faults;
 mod restarts;
 mod setting;
+mod shims;
 mod stage;
 mod streams;
 
@@ -53,6 +54,7 @@ scenarios! {
     setting::containers_of_a_pod_share_what_pods_share,
     setting::mounts_are_there_and_the_root_is_not_the_hosts,
     setting::security_settings_hold,
+    shims::shims_are_described,
     restarts::a_killed_daemon_costs_no_exit_and_no_line,
     restarts::what_ran_goes_on_and_can_be_used,
     restarts::what_was_created_can_still_be_started,

@@ -73,7 +73,8 @@ impl Backend {
     /// What stands behind this shim.
     pub(crate) fn info(&self) -> Option<wire::BackendInfo> {
         match self {
-            Self::Own | Self::Oci(_) => None,
+            Self::Own => None,
+            Self::Oci(oci) => Some(oci.info()),
             Self::Task(task) => Some(task.info()),
         }
     }

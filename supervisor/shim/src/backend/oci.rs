@@ -27,6 +27,7 @@ use std::time::Duration;
 use mainstay_cgroups::{CgroupError, Mode};
 use mainstay_launch::{ContainerBundle, Io, Preparation, Stdio, WindowSize};
 use mainstay_messages::Signal;
+use mainstay_task_api::extension as wire;
 use mainstay_task_api::streams::Terminal;
 use oci_spec::runtime::BoxBuilder;
 use rustix::process::Pid;
@@ -69,6 +70,12 @@ impl Oci {
         let longest = Duration::from_millis(TASK_CREATE_MS.max(TASK_START_MS));
         let limit = limit.map_or(longest, |limit| limit.min(longest));
         Rc::new(Self { program, name, limit, calls: Cell::new(0) })
+    }
+
+    /// The program. Nothing of it runs between its calls.
+    pub(super) fn info(&self) -> wire::BackendInfo {
+        let program = self.program.to_string_lossy().into_owned();
+        wire::BackendInfo { program, protocol: "oci".to_owned(), ..Default::default() }
     }
 
     /// See [`super::Backend::set_up`].
