@@ -169,6 +169,18 @@ async fn a_pod_is_stopped_with_all_its_containers_in_parallel() {
     );
 }
 
+/// Nothing is left of a pod that is Stopped and has no container. Its removal ended its shim once more as a stop, and then again
+/// to clear up: half of the time that it took, and a second end in the journal.
+#[actix::test]
+async fn an_empty_pod_that_is_stopped_is_not_stopped_again() {
+    let test = Test::new();
+    let pod = test.pod().await;
+    test.stop_pod(&pod, None).await.expect("stopped");
+    test.remove_pod(&pod).await.expect("removed");
+    assert_eq!(test.count(|what| matches!(what, What::SandboxStopped)), 1);
+    assert_eq!(test.count(|what| matches!(what, What::SandboxRemoved)), 1);
+}
+
 /// A shorter stop of the pod reaches containers that have a longer grace already.
 #[actix::test]
 async fn a_later_shorter_stop_of_the_pod_wins() {
