@@ -21,7 +21,7 @@
 //! | `external` | one of them: its connection, its life, its death |
 //! | `client` | calls |
 //! | `events`, `exits`, `wait_status` | how a process's end becomes known |
-//! | `logger`, `fifo` | streams |
+//! | `streams`, `logger`, `fifo` | streams |
 //! | `container`, `control` | what is done with containers |
 //! | `bundle`, `options` | what it is given to read |
 //!
@@ -43,6 +43,7 @@ mod home;
 mod launch;
 mod logger;
 mod options;
+mod streams;
 mod wait_status;
 
 use std::cell::{Cell, RefCell};
@@ -55,10 +56,10 @@ use mainstay_task_api::extension as wire;
 
 use self::exits::Parked;
 use self::external::External;
-use self::fifo::Fifos;
 use self::home::Home;
 use self::launch::Launch;
-use self::logger::{Awaited, Logger};
+use self::logger::Awaited;
+use self::streams::Connected;
 use crate::door::Door;
 use crate::failure::Failure;
 use crate::pod::Pod;
@@ -83,17 +84,27 @@ pub(crate) struct TaskShim {
     served: RefCell<BTreeMap<ContainerId, Served>>,
     parked: RefCell<Parked>,
     awaited: Rc<RefCell<Awaited>>,
-    fifos_made: Cell<u64>,
-    /// Ends with this.
+    /// The last number that a file was named by.
+    last_number: Cell<u64>,
+    _loggers: Background,
     _events: ttrpc::r#async::Server,
+}
+
+/// A task that ends when this is dropped.
+#[derive(Debug)]
+struct Background(tokio::task::JoinHandle<()>);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// A container of another shim.
 struct Served {
     by: Rc<External>,
     /// Of its PID 1.
-    logger: Option<Logger>,
-    fifos: Option<Fifos>,
+    streams: Option<Connected>,
 }
 
 impl std::fmt::Debug for TaskShim {
@@ -119,7 +130,8 @@ impl TaskShim {
         let home = Home::make(&shim.arguments.directory)?;
         let events = events::serve(&home.events(), door).await?;
         let awaited = Rc::<RefCell<Awaited>>::default();
-        tokio::task::spawn_local(logger::receive(logger::bind(&home)?, awaited.clone()));
+        let loggers = logger::receive(logger::bind(&home)?, awaited.clone());
+        let loggers = Background(tokio::task::spawn_local(loggers));
         let backend = Rc::new(Self {
             settings,
             home,
@@ -128,7 +140,8 @@ impl TaskShim {
             served: RefCell::default(),
             parked: RefCell::default(),
             awaited,
-            fifos_made: Cell::new(0),
+            last_number: Cell::new(0),
+            _loggers: loggers,
             _events: events,
         });
         backend.begin_pod(shim, pod).await.inspect_err(|_| backend.kill_group())?;
@@ -150,7 +163,11 @@ impl TaskShim {
         wire::BackendInfo {
             program: self.settings.program.to_string_lossy().into_owned(),
             protocol: living.first().map_or("", |external| external.protocol()).to_owned(),
-            pids: living.iter().filter_map(|external| external.pid()).map(|pid| pid.as_raw_pid().unsigned_abs()).collect(),
+            pids: living
+                .iter()
+                .filter_map(|external| external.pid())
+                .map(|pid| pid.as_raw_pid().unsigned_abs())
+                .collect(),
             ..Default::default()
         }
     }
@@ -191,6 +208,12 @@ impl TaskShim {
         found.ok_or_else(|| Failure::NotFound {
             process: mainstay_task_api::convert::ProcessKey { container: id.clone(), exec: None },
         })
+    }
+
+    /// A number for the name of a file.
+    fn next_number(&self) -> u64 {
+        self.last_number.set(self.last_number.get() + 1);
+        self.last_number.get()
     }
 
     fn kill_group(&self) {

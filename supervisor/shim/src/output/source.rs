@@ -89,7 +89,9 @@ impl Source {
                 self.left.set(self.left.get().map(|left| left - count));
                 Ok(count)
             }
-            Err(Errno::AGAIN) if self.until.get().is_some_and(|until| Instant::now() < until) => Err(Turn::Empty),
+            Err(Errno::AGAIN) if self.until.get().is_some_and(|until| Instant::now() < until) => {
+                Err(Turn::Empty)
+            }
             // What was promised to be there is read by nobody else, so after the end of the process this is the end.
             Err(Errno::AGAIN) if self.left.get().is_some() => Err(self.at_end()),
             Err(Errno::AGAIN) => Err(Turn::Empty),

@@ -111,10 +111,15 @@ impl Default for Plan<'_> {
 
 /// Whether this test can run here. Says why not.
 pub fn possible() -> bool {
+    possible_with(runtime())
+}
+
+/// The same, of a test that needs this runtime.
+pub fn possible_with(runtime: Runtime) -> bool {
     let root = rustix::process::geteuid().is_root();
     let busybox = Path::new("/bin/busybox").exists();
     let required = std::env::var_os("MAINSTAY_TEST_REQUIRE_PEERS").is_some();
-    if let Some(program) = runtime().program().filter(|program| !program.is_absolute()) {
+    if let Some(program) = runtime.program().filter(|program| !program.is_absolute()) {
         assert!(!required, "{program:?} is missing (Debian package of the same name)");
         let _ = writeln!(std::io::stderr(), "skipped: {program:?} is not installed");
         return false;

@@ -48,13 +48,17 @@ pub(crate) enum AnswerError {
     #[error("it answered more than {ANSWER_MAX_BYTES} bytes; expected the address of its socket")]
     TooLong,
     /// None of the three forms.
-    #[error("it answered {shown:?}; expected the address of its socket, alone, in JSON or in a BootstrapResult")]
+    #[error(
+        "it answered {shown:?}; expected the address of its socket, alone, in JSON or in a BootstrapResult"
+    )]
     Form {
         /// The beginning of it.
         shown: String,
     },
     /// An address that is not that of a socket in the file system.
-    #[error("its address {address:?} cannot be used; expected unix:// and an absolute path of at most {SOCKET_PATH_MAX_BYTES} bytes")]
+    #[error(
+        "its address {address:?} cannot be used; expected unix:// and an absolute path of at most {SOCKET_PATH_MAX_BYTES} bytes"
+    )]
     Address {
         /// What was there.
         address: String,

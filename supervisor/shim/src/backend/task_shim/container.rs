@@ -18,29 +18,25 @@ use mainstay_task_api::task as wire;
 use mainstay_task_api::well_known_types::any::Any;
 use mainstay_task_api::well_known_types::empty::Empty;
 use mainstay_task_api::{MessageField, PROCESS_TYPE_URL};
+use oci_spec::runtime::BoxBuilder;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use tokio::io::Interest;
 use tokio::time::timeout;
 
 use super::answer::TaskVersion;
 use super::external::External;
-use super::fifo::{Fifos, OwnEnds};
 use super::launch::Launch;
-use super::logger::{Pipes, TICKET};
-use super::{Output, Served, TaskShim, bundle};
+use super::streams::{Connected, Made};
+use super::{Served, TaskShim, bundle};
 use crate::backend::Parts;
 use crate::container::Container;
-use crate::create::{TASK_CREATE_MS, connect};
-use crate::child_io::ShimEnds;
+use crate::create::TASK_CREATE_MS;
 use crate::errand;
 use crate::failure::Failure;
 use crate::identity::Identity;
 use crate::logger;
-use crate::output::pump::{self, Ends};
 use crate::process::Process;
-use crate::readiness::watch;
 use crate::run::FAILED_START_REAP_MS;
 use crate::shim::Shim;
 use crate::stdin::StdinMode;
@@ -53,20 +49,6 @@ const SHIM_EXEC_MS: u64 = 4_000;
 /// How long it may take to delete something, in milliseconds: it may wait for the last of the output.
 const SHIM_TASK_DELETE_MS: u64 = 11_000;
 
-/// The streams of a container, made.
-enum Streams {
-    Logger(tokio::sync::oneshot::Receiver<Pipes>),
-    Fifos(Fifos, OwnEnds),
-}
-
-/// The streams of a process, as a request names them.
-#[derive(Default)]
-struct Names {
-    stdin: String,
-    stdout: String,
-    stderr: String,
-}
-
 impl TaskShim {
     /// See [`crate::backend::Backend::set_up`].
     pub(in crate::backend) async fn set_up(
@@ -77,7 +59,7 @@ impl TaskShim {
     ) -> Result<(), Failure> {
         let Parts { mut spec, root } = parts;
         let mut by = self.any_living()?;
-        let served = Served { by: by.clone(), logger: None, fifos: None };
+        let served = Served { by: by.clone(), streams: None };
         self.served.borrow_mut().insert(container.id.clone(), served);
         bundle::note_pod(&mut spec, shim.arguments.sandbox.as_str());
         let cgroup = container.cgroup.path().to_string();
@@ -111,16 +93,20 @@ impl TaskShim {
             ..Default::default()
         };
         let created = by.task::<wire::CreateTaskResponse>("Create", &request, TASK_CREATE_MS).await;
-        // Its FIFOs go with it also when that has failed.
-        let held = self.take_streams(container, streams, created.is_ok())?;
-        let pid = created?.pid;
-        drop(held);
-        self.adopt(shim, container, &container.init, pid)?;
+        let connected = streams.connect(&container.init, Made::from(&created))?;
+        self.serve(container, |served| served.streams = Some(connected));
+        self.adopt(shim, container, &container.init, created?.pid)?;
         // Reports are never refused.
         let _ = container.init.apply(Input::Prepared);
         self.expect_end(shim, &container.init, &by);
-        self.follow_stdin(&container.init, &by);
-        Ok(())
+        follow_stdin(&container.init, &by);
+        match container.init.initial_size() {
+            // Not every runtime looks at the size in the spec.
+            Some(size) if container.init.terminal == Terminal::Yes => {
+                self.resize(&container.init, size).await
+            }
+            _ => Ok(()),
+        }
     }
 
     /// See [`crate::backend::Backend::let_run`].
@@ -157,52 +143,31 @@ impl TaskShim {
     ) -> Result<(), Failure> {
         let by = self.external_of(&container.id)?;
         let not_found = || Failure::NotFound { process: process.key.clone() };
-        let program = process.take_program().ok_or_else(not_found)?;
-        let (fifos, ends) = self.fifos(process)?;
-        let program = self.exec_spec(container, &program, &fifos).await?;
+        let mut program = process.take_program().ok_or_else(not_found)?;
+        if let Some(size) = process.initial_size() {
+            let sized = BoxBuilder::default().height(u64::from(size.rows)).width(u64::from(size.columns));
+            program.set_console_size(sized.build().ok());
+        }
+        let program = self.exec_spec(container, &program).await?;
+        let (names, streams) = self.streams(process)?;
         let request = wire::ExecProcessRequest {
             id: container.id.as_str().to_owned(),
             exec_id: process.key.exec_text().to_owned(),
             terminal: process.terminal == Terminal::Yes,
-            stdin: name(fifos.stdin.as_deref()),
-            stdout: name(Some(&fifos.stdout)),
-            stderr: name(fifos.stderr.as_deref()),
+            stdin: names.stdin,
+            stdout: names.stdout,
+            stderr: names.stderr,
             spec: MessageField::some(program),
             ..Default::default()
         };
-        let begun = self.begin_exec(&by, &request).await;
-        if begun.is_err() {
-            fifos.remove();
-        }
-        let pid = begun?;
-        self.adopt(shim, container, process, pid)?;
-        let OwnEnds { stdin, output, held } = ends;
-        drop(held);
-        connect(process, ShimEnds::Pipes { stdin, output });
+        let begun = begin_exec(&by, &request).await;
+        let connected = streams.connect(process, Made::from(&begun))?;
+        self.adopt(shim, container, process, begun?)?;
         let _ = process.apply(Input::Executed);
-        if let Some(size) = process.initial_size() {
-            self.resize(process, size).await?;
-        }
         self.expect_end(shim, process, &by);
-        self.follow_stdin(process, &by);
-        tokio::task::spawn_local(forget_exec(process.clone(), by, fifos));
+        follow_stdin(process, &by);
+        tokio::task::spawn_local(forget_exec(process.clone(), by, connected));
         Ok(())
-    }
-
-    async fn begin_exec(&self, by: &External, request: &wire::ExecProcessRequest) -> Result<u32, Failure> {
-        by.task::<Empty>("Exec", request, SHIM_EXEC_MS).await?;
-        let start = wire::StartRequest {
-            id: request.id.clone(),
-            exec_id: request.exec_id.clone(),
-            ..Default::default()
-        };
-        match by.task::<wire::StartResponse>("Start", &start, SHIM_START_MS).await {
-            Ok(started) => Ok(started.pid),
-            Err(error) => {
-                delete_exec(by, &request.id, &request.exec_id).await;
-                Err(error.into())
-            }
-        }
     }
 
     /// What an exec is to run, with its user by numbers.
@@ -210,9 +175,8 @@ impl TaskShim {
         &self,
         container: &Container,
         program: &oci_spec::runtime::Process,
-        fifos: &Fifos,
     ) -> Result<Any, Failure> {
-        let file = fifos.directory().join("process.json");
+        let file = self.home.exec(self.next_number());
         let value = match (container.init.identity(), container.init.pidfd()) {
             (Some(init), Some(pidfd)) => {
                 let prepared = mainstay_launch::prepare_exec(Preparation::Exec {
@@ -224,7 +188,10 @@ impl TaskShim {
                     file: &file,
                 })?;
                 errand::done(prepared).await?;
-                std::fs::read(&file).map_err(|source| Failure::File { path: file, doing: "read", source })?
+                let read = std::fs::read(&file);
+                // Of no use any more; what is left of it goes with the pod.
+                let _ = std::fs::remove_file(&file);
+                read.map_err(|source| Failure::File { path: file, doing: "read", source })?
             }
             // Its root is out of sight, in a machine of its own; whoever runs it looks the user up.
             _ => serde_json::to_vec(program).map_err(|source| Failure::Spec { path: file, source })?,
@@ -240,7 +207,7 @@ impl TaskShim {
         limit: Duration,
     ) {
         let Some(served) = self.served.borrow_mut().remove(&container.id) else { return };
-        let Served { by, logger, fifos } = served;
+        let Served { by, streams } = served;
         if !deleted(&by, container, limit).await {
             let launch = Launch {
                 program: &self.settings.program,
@@ -253,10 +220,7 @@ impl TaskShim {
                 logger::warning!("container {}: {}", container.id, logger::Chain(&error));
             }
         }
-        drop(logger);
-        if let Some(fifos) = fifos {
-            fifos.remove();
-        }
+        drop(streams);
         let root = container.bundle.join(ROOTFS_DIRECTORY);
         match unmount(&root, UnmountFlags::DETACH) {
             // It was not mounted yet.
@@ -291,63 +255,6 @@ impl TaskShim {
         }
     }
 
-    /// The streams of a PID 1. A logger has no input, and a terminal's output is copied in any case.
-    fn streams(&self, process: &Process) -> Result<(Names, Streams), Failure> {
-        let plain = process.terminal == Terminal::No && process.stdin.mode() == StdinMode::Null;
-        if plain && self.settings.output == Output::Logger {
-            let (ticket, pipes) = self.awaited.borrow_mut().issue();
-            let uri = format!("binary://{}?{TICKET}={ticket}", self.home.logger().display());
-            let names = Names { stdout: uri.clone(), stderr: uri, ..Default::default() };
-            return Ok((names, Streams::Logger(pipes)));
-        }
-        let (fifos, ends) = self.fifos(process)?;
-        let names = Names {
-            stdin: name(fifos.stdin.as_deref()),
-            stdout: name(Some(&fifos.stdout)),
-            stderr: name(fifos.stderr.as_deref()),
-        };
-        Ok((names, Streams::Fifos(fifos, ends)))
-    }
-
-    fn fifos(&self, process: &Process) -> Result<(Fifos, OwnEnds), Failure> {
-        self.fifos_made.set(self.fifos_made.get() + 1);
-        let directory = self.home.fifos(self.fifos_made.get());
-        Fifos::make(directory, process).map_err(Failure::system("making FIFOs"))
-    }
-
-    /// Connects the streams of a PID 1 that was made; what is to be held until it is known to be.
-    fn take_streams(
-        &self,
-        container: &Container,
-        streams: Streams,
-        made: bool,
-    ) -> Result<Vec<std::os::fd::OwnedFd>, Failure> {
-        match streams {
-            Streams::Fifos(fifos, ends) => {
-                self.serve(container, |served| served.fifos = Some(fifos));
-                if made {
-                    connect(&container.init, ShimEnds::Pipes { stdin: ends.stdin, output: ends.output });
-                }
-                Ok(ends.held)
-            }
-            Streams::Logger(mut pipes) if made => {
-                let Ok(Pipes { stdout, stderr, logger }) = pipes.try_recv() else {
-                    return Err(Failure::Invalid {
-                        field: "output",
-                        value: "logger".to_owned(),
-                        expected: "\"fifo\", since this shim starts no loggers",
-                    });
-                };
-                let watched = |fd| watch(fd, Interest::READABLE).map_err(Failure::system("watching a pipe"));
-                let output = Ends::Pipes { stdout: watched(stdout)?, stderr: watched(stderr)? };
-                pump::start(&container.init.output, output);
-                self.serve(container, |served| served.logger = Some(logger));
-                Ok(Vec::new())
-            }
-            Streams::Logger(_) => Ok(Vec::new()),
-        }
-    }
-
     /// Takes charge of a process that the shim says it has made. One that is not in the pod is nobody's that it may name; one
     /// that is not the container's own (a virtual machine is its shim's) is never signalled or reaped by this shim.
     fn adopt(
@@ -372,42 +279,54 @@ impl TaskShim {
         }
         Err(wrong(pid.as_raw_pid()))
     }
+}
 
-    /// Has the shim close its side of an input when ours is closed.
-    fn follow_stdin(&self, process: &Rc<Process>, by: &Rc<External>) {
-        if process.stdin.mode() == StdinMode::Null {
-            return;
+async fn begin_exec(by: &External, request: &wire::ExecProcessRequest) -> Result<u32, Failure> {
+    by.task::<Empty>("Exec", request, SHIM_EXEC_MS).await?;
+    let start =
+        wire::StartRequest { id: request.id.clone(), exec_id: request.exec_id.clone(), ..Default::default() };
+    match by.task::<wire::StartResponse>("Start", &start, SHIM_START_MS).await {
+        Ok(started) => Ok(started.pid),
+        Err(error) => {
+            delete_exec(by, &request.id, &request.exec_id).await;
+            Err(error.into())
         }
-        let (process, by) = (process.clone(), by.clone());
-        tokio::task::spawn_local(async move {
-            process.stdin.closed().await;
-            if process.exit().is_some() {
-                return;
-            }
-            let request = wire::CloseIORequest {
-                id: process.key.container.as_str().to_owned(),
-                exec_id: process.key.exec_text().to_owned(),
-                stdin: true,
-                ..Default::default()
-            };
-            if let Err(error) = by.task::<Empty>("CloseIO", &request, SHIM_EXEC_MS).await {
-                logger::warning!("{}: {error}", process.key);
-            }
-        });
     }
 }
 
+/// Has the shim close its side of an input when ours is closed.
+fn follow_stdin(process: &Rc<Process>, by: &Rc<External>) {
+    if process.stdin.mode() == StdinMode::Null {
+        return;
+    }
+    let (process, by) = (process.clone(), by.clone());
+    tokio::task::spawn_local(async move {
+        process.stdin.closed().await;
+        if process.exit().is_some() {
+            return;
+        }
+        let request = wire::CloseIORequest {
+            id: process.key.container.as_str().to_owned(),
+            exec_id: process.key.exec_text().to_owned(),
+            stdin: true,
+            ..Default::default()
+        };
+        if let Err(error) = by.task::<Empty>("CloseIO", &request, SHIM_EXEC_MS).await {
+            logger::warning!("{}: {error}", process.key);
+        }
+    });
+}
+
 /// Has the shim forget an exec that has ended and whose output has been read.
-async fn forget_exec(process: Rc<Process>, by: Rc<External>, fifos: Fifos) {
+async fn forget_exec(process: Rc<Process>, by: Rc<External>, streams: Connected) {
     process.wait_ended().await;
     process.output.over().await;
     delete_exec(&by, process.key.container.as_str(), process.key.exec_text()).await;
-    fifos.remove();
+    drop(streams);
 }
 
 async fn delete_exec(by: &External, id: &str, exec: &str) {
-    let request =
-        wire::DeleteRequest { id: id.to_owned(), exec_id: exec.to_owned(), ..Default::default() };
+    let request = wire::DeleteRequest { id: id.to_owned(), exec_id: exec.to_owned(), ..Default::default() };
     match by.task::<wire::DeleteResponse>("Delete", &request, SHIM_TASK_DELETE_MS).await {
         Ok(_) | Err(super::CallError::Gone { .. }) => {}
         Err(error) if error.is_not_found() => {}
@@ -430,8 +349,4 @@ async fn deleted(by: &External, container: &Container, limit: Duration) -> bool 
             false
         }
     }
-}
-
-fn name(path: Option<&Path>) -> String {
-    path.map_or_else(String::new, |path| path.to_string_lossy().into_owned())
 }

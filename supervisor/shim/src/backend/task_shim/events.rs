@@ -13,8 +13,8 @@ use mainstay_task_api::convert::ProcessKey;
 use mainstay_task_api::events::{Envelope, Events, ForwardRequest, TaskExit, TaskOOM, create_events};
 use mainstay_task_api::well_known_types::empty::Empty;
 use mainstay_task_api::{EVENT_TYPE_PREFIX, Message};
-use ttrpc::asynchronous::transport::Listener;
 use ttrpc::r#async::TtrpcContext;
+use ttrpc::asynchronous::transport::Listener;
 
 use crate::door::Door;
 use crate::failure::Failure;
@@ -41,9 +41,7 @@ pub(super) enum Event {
 
 /// Serves the socket for events for as long as the server lives.
 pub(super) async fn serve(path: &Path, door: Door) -> Result<ttrpc::r#async::Server, Failure> {
-    let failed = |doing| {
-        move |source| Failure::File { path: path.to_owned(), doing, source }
-    };
+    let failed = |doing| move |source| Failure::File { path: path.to_owned(), doing, source };
     let socket = UnixListener::bind(path).map_err(failed("bound"))?;
     socket.set_nonblocking(true).map_err(failed("served"))?;
     let socket = tokio::net::UnixListener::from_std(socket).map_err(failed("served"))?;

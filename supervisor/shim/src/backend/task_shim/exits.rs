@@ -182,11 +182,8 @@ async fn by_kernel(process: &Process, by: &External) -> Ending {
         exec_id: process.key.exec_text().to_owned(),
         ..Default::default()
     };
-    match timeout(
-        Duration::from_millis(STATE_MS),
-        by.task::<StateResponse>("State", &request, STATE_MS),
-    )
-    .await
+    match timeout(Duration::from_millis(STATE_MS), by.task::<StateResponse>("State", &request, STATE_MS))
+        .await
     {
         Ok(Ok(state)) if state.status.enum_value_or_default() == Status::STOPPED => said(state.exit_status),
         Ok(Err(CallError::Gone { .. })) => std::future::pending().await,

@@ -26,7 +26,7 @@ use tokio::time::timeout;
 
 use super::answer::{Answer, TaskVersion};
 use super::client::{CallError, Client, Death};
-use super::{TaskShim, fifo, wait_status};
+use super::{Background, TaskShim, fifo, wait_status};
 use crate::failure::Failure;
 use crate::identity::Identity;
 use crate::logger;
@@ -56,7 +56,7 @@ pub(crate) struct External {
     process: Option<ShimProcess>,
     sandbox: std::cell::Cell<Sandbox>,
     death: state::Sender<Death>,
-    _log: LogFollower,
+    _log: Background,
 }
 
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl External {
         program: &Path,
         id: &str,
         answer: Answer,
-        log: LogFollower,
+        log: Background,
     ) -> Result<Rc<Self>, Failure> {
         let name: Rc<str> = program.file_name().unwrap_or_default().to_string_lossy().into();
         let (death, dead) = state::channel(None);
@@ -147,7 +147,8 @@ impl External {
             options: backend.settings.any(&backend.home.runtime_root()).into(),
             ..Default::default()
         };
-        let created = self.client.sandbox::<wire::CreateSandboxResponse>("CreateSandbox", &create, SANDBOX_START_MS);
+        let created =
+            self.client.sandbox::<wire::CreateSandboxResponse>("CreateSandbox", &create, SANDBOX_START_MS);
         match created.await {
             Err(error) if error.is_unimplemented() => return Ok(()),
             other => other?,
@@ -165,7 +166,11 @@ impl External {
                 let stop = wire::StopSandboxRequest { sandbox_id: id.to_owned(), ..Default::default() };
                 self.client.sandbox::<wire::StopSandboxResponse>("StopSandbox", &stop, SHIM_END_MS).await?;
                 let end = wire::ShutdownSandboxRequest { sandbox_id: id.to_owned(), ..Default::default() };
-                let ended = self.client.sandbox::<wire::ShutdownSandboxResponse>("ShutdownSandbox", &end, SHIM_END_MS);
+                let ended = self.client.sandbox::<wire::ShutdownSandboxResponse>(
+                    "ShutdownSandbox",
+                    &end,
+                    SHIM_END_MS,
+                );
                 ended.await?;
             }
             let shutdown = ShutdownRequest { id: id.to_owned(), now: true, ..Default::default() };
@@ -188,7 +193,8 @@ impl External {
             let Some(process) = &self.process else { return std::future::pending().await };
             // It fails when the runtime ends.
             let _ = process.pidfd.readable().await;
-            let how = wait_status::ending(process.identity, std::os::fd::AsFd::as_fd(process.pidfd.get_ref()));
+            let how =
+                wait_status::ending(process.identity, std::os::fd::AsFd::as_fd(process.pidfd.get_ref()));
             let how = match how {
                 Some(Ending::Exited { code }) => format!(" with code {code}"),
                 Some(Ending::Signaled { signal }) => format!(" by signal {signal}"),
@@ -269,18 +275,8 @@ fn unknown(shim: &Rc<Shim>, process: &Rc<Process>) {
     shim.process_ended(process, Ending::Unknown { reason: UnknownReason::ShimDied });
 }
 
-/// Reads the log of a shim until it is dropped.
-#[derive(Debug)]
-pub(super) struct LogFollower(tokio::task::JoinHandle<()>);
-
-impl Drop for LogFollower {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 /// Takes what a shim logs into the log of this one: the FIFO `log` of its bundle, which is there before the shim is.
-pub(super) fn follow_log(bundle: &Path) -> Result<LogFollower, Failure> {
+pub(super) fn follow_log(bundle: &Path) -> Result<Background, Failure> {
     let path = bundle.join("log");
     let failed = |doing| {
         let path = path.clone();
@@ -309,7 +305,7 @@ pub(super) fn follow_log(bundle: &Path) -> Result<LogFollower, Failure> {
             }
         }
     });
-    Ok(LogFollower(task))
+    Ok(Background(task))
 }
 
 /// Shims tell much about themselves that nobody needs later.

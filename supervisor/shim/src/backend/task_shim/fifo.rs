@@ -56,14 +56,11 @@ impl Fifos {
         let stderr = fifos.stderr.as_deref().map(|path| open_output(path, &mut held)).transpose()?;
         Ok((fifos, OwnEnds { stdin, output: Ends::Fifos { stdout, stderr }, held }))
     }
+}
 
-    /// Where they are.
-    pub(super) fn directory(&self) -> &Path {
-        &self.directory
-    }
-
+impl Drop for Fifos {
     /// Removes the files; who has them open keeps them.
-    pub(super) fn remove(&self) {
+    fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.directory) {
             crate::logger::warning!("{:?}: {error}", self.directory);
         }

@@ -8,12 +8,12 @@
 //! ```
 //!
 //! Owns: the paths, and that the sockets which shims make in `/run/containerd/s` land in the pod's directory: they go with it,
-//! however everything ends. Never: removes the directory; that goes with the pod's.
+//! however everything ends.
 
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 
-use rustix::mount::mount_bind;
+use rustix::mount::{UnmountFlags, mount_bind, unmount};
 
 use crate::failure::Failure;
 
@@ -94,9 +94,23 @@ impl Home {
         self.directory.join("f").join(number.to_string())
     }
 
+    /// A file for what an exec is to be.
+    pub(crate) fn exec(&self, number: u64) -> PathBuf {
+        self.directory.join("f").join(format!("{number}.json"))
+    }
+
     /// What stands for the daemon's own address. Nobody listens there; shims make the name of their socket of it.
     pub(crate) fn address(&self) -> PathBuf {
         self.directory.join("daemon")
+    }
+}
+
+impl Drop for Home {
+    /// Of a pod that came to nothing, or that ends.
+    fn drop(&mut self) {
+        // Neither need be there.
+        let _ = unmount(CONTAINERD_SOCKETS, UnmountFlags::DETACH);
+        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 

@@ -225,7 +225,10 @@ impl Launch<'_> {
         unsafe {
             // Before it runs, so that the shim which it leaves behind is born there.
             command.pre_exec(move || {
-                groups.iter().try_for_each(|procs| rustix::io::write(procs, b"0").map(drop)).map_err(Into::into)
+                groups
+                    .iter()
+                    .try_for_each(|procs| rustix::io::write(procs, b"0").map(drop))
+                    .map_err(Into::into)
             });
         }
         let child = command.spawn()?;

@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
 };
 use tokio::io::Interest;
 use tokio::sync::oneshot;
@@ -147,8 +147,8 @@ pub(crate) fn be_logger(program: &Path, arguments: &[std::ffi::OsString]) -> Res
     // SAFETY: a logger is given these three, and nothing in this process has opened or owns them.
     let [stdout, stderr, ready] = unsafe { GIVEN.map(|fd| OwnedFd::from_raw_fd(fd)) };
     let socket = loggers(directory);
-    let mut connection =
-        UnixStream::connect(&socket).map_err(|error| format!("{socket:?} cannot be connected to: {error}"))?;
+    let mut connection = UnixStream::connect(&socket)
+        .map_err(|error| format!("{socket:?} cannot be connected to: {error}"))?;
     hand_over(&connection, ticket, &stdout, &stderr).map_err(|error| format!("handing over: {error}"))?;
     drop((stdout, stderr));
     let mut answer = [0];

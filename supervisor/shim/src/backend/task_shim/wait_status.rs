@@ -60,7 +60,8 @@ fn decode(status: i32) -> Option<Ending> {
     if libc::WIFEXITED(status) {
         return Some(Ending::Exited { code: byte(libc::WEXITSTATUS(status))? });
     }
-    libc::WIFSIGNALED(status).then(|| byte(libc::WTERMSIG(status)).map(|signal| Ending::Signaled { signal }))?
+    libc::WIFSIGNALED(status)
+        .then(|| byte(libc::WTERMSIG(status)).map(|signal| Ending::Signaled { signal }))?
 }
 
 #[cfg(test)]
