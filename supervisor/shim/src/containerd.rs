@@ -14,6 +14,7 @@
 //! | `create`, `rootfs` | creating a container and an exec |
 //! | `streams`, `program` | stdin, stdout and stderr |
 //! | `events` | what containerd is told |
+//! | `oom` | watching for want of memory |
 //! | `metrics` | what a container uses, as containerd wants it |
 //! | `bundle` | the files that are left in a bundle |
 //! | `clean` | `delete`: what is done when the shim is dead |
@@ -26,6 +27,7 @@ mod create;
 mod events;
 mod face;
 mod metrics;
+mod oom;
 mod program;
 mod rootfs;
 mod serve;

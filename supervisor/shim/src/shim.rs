@@ -236,7 +236,8 @@ impl Shim {
         }
         logger::note!("{} {exit}", process.key);
         if let Some(face) = &self.containerd {
-            return face.exited(process, &exit);
+            let container = self.container(&process.key.container).ok();
+            return face.exited(process, container.as_deref(), &exit);
         }
         self.exits.borrow_mut().insert(process.key.clone(), exit);
         self.exits_changed.notify_waiters();

@@ -15,6 +15,7 @@ use oci_spec::runtime::{LinuxNamespaceType, Spec};
 
 use super::bundle;
 use super::face::Face;
+use super::oom;
 use super::rootfs::Root;
 use super::streams::Streams;
 use crate::container::{Container, read_spec};
@@ -29,7 +30,7 @@ use crate::stdin::{Stdin, StdinMode};
 /// Creates a container; answers with the process id of its PID 1.
 pub(super) async fn create(
     shim: &Rc<Shim>,
-    face: &Face,
+    face: &Rc<Face>,
     request: &CreateTaskRequest,
 ) -> Result<u32, Failure> {
     let key = ProcessKey::parse(&request.id, "")?;
@@ -67,6 +68,7 @@ pub(super) async fn create(
     // The container has it in its own mount namespace by now, or will never have it.
     drop(root);
     let pid = made.inspect_err(|_| let_go(&init))?;
+    oom::begin(face, &container);
     bundle::note_pid(&bundle, pid).unwrap_or_else(|error| {
         crate::logger::warning!("container {}: its process id is not in its bundle: {error}", request.id);
     });

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 
+use mainstay_messages::ContainerId;
 use mainstay_messages::process::{Exit, ExitStatus, OomVerdict};
 use mainstay_task_api::MessageField;
 use mainstay_task_api::convert::{ProcessKey, wire_timestamp};
@@ -15,6 +16,7 @@ use mainstay_task_api::events as wire;
 use mainstay_task_api::task::CreateTaskRequest;
 
 use super::events::{Events, Topic};
+use crate::container::Container;
 use crate::process::Process;
 
 /// What a shim knows of its containerd.
@@ -27,6 +29,15 @@ pub(crate) struct Face {
     events: Rc<Events>,
     /// Processes whose start is not answered yet, and their exits.
     starting: RefCell<BTreeMap<ProcessKey, Option<Ended>>>,
+    /// How many processes of a container were ended for want of memory, as far as that was told.
+    oom_kills_told: RefCell<BTreeMap<ContainerId, u64>>,
+}
+
+/// Whether a look has found something that was not told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    Yes,
+    No,
 }
 
 /// An exit that is to be told.
@@ -38,7 +49,7 @@ struct Ended {
 
 impl Face {
     pub(super) fn new(namespace: String, bundle: PathBuf, events: Rc<Events>) -> Self {
-        Self { namespace, bundle, events, starting: RefCell::default() }
+        Self { namespace, bundle, events, starting: RefCell::default(), oom_kills_told: RefCell::default() }
     }
 
     /// A container was created.
@@ -100,12 +111,33 @@ impl Face {
     }
 
     /// A process has ended.
-    pub(crate) fn exited(&self, process: &Process, exit: &Exit) {
+    pub(crate) fn exited(&self, process: &Process, container: Option<&Container>, exit: &Exit) {
         let ended = Ended { pid: process.pid_or_zero(), exit: exit.clone() };
-        match self.starting.borrow_mut().get_mut(&process.key) {
-            Some(place) => *place = Some(ended),
-            None => self.tell_exit(&process.key, &ended),
+        if let Some(place) = self.starting.borrow_mut().get_mut(&process.key) {
+            *place = Some(ended);
+            return;
         }
+        if let Some(container) = container {
+            self.look_for_oom(container);
+        }
+        self.tell_exit(&process.key, &ended);
+    }
+
+    /// Tells of processes that were ended for want of memory, unless that was told.
+    pub(super) fn look_for_oom(&self, container: &Container) -> News {
+        let kills = container.oom_kills_so_far();
+        let told = self.oom_kills_told.borrow().get(&container.id).copied().unwrap_or(0);
+        if kills <= told {
+            return News::No;
+        }
+        self.tell_oom(&container.id, kills);
+        News::Yes
+    }
+
+    fn tell_oom(&self, id: &ContainerId, kills: u64) {
+        self.oom_kills_told.borrow_mut().insert(id.clone(), kills);
+        let container_id = id.as_str().to_owned();
+        self.events.tell(Topic::Oom, &wire::TaskOOM { container_id, ..Default::default() });
     }
 
     fn tell_exit(&self, key: &ProcessKey, ended: &Ended) {
@@ -114,11 +146,9 @@ impl Face {
             return;
         }
         let container_id = key.container.as_str().to_owned();
-        if ended.exit.oom == OomVerdict::Killed {
-            self.events.tell(
-                Topic::Oom,
-                &wire::TaskOOM { container_id: container_id.clone(), ..Default::default() },
-            );
+        let told = self.oom_kills_told.borrow().contains_key(&key.container);
+        if ended.exit.oom == OomVerdict::Killed && !told {
+            self.tell_oom(&key.container, 1);
         }
         let id = key.exec.as_ref().map_or(key.container.as_str(), |exec| exec.as_str()).to_owned();
         let event = wire::TaskExit {
@@ -134,6 +164,7 @@ impl Face {
 
     /// A container was deleted.
     pub(super) fn deleted(&self, key: &ProcessKey, pid: u32, exit: &Exit) {
+        self.oom_kills_told.borrow_mut().remove(&key.container);
         let event = wire::TaskDelete {
             container_id: key.container.as_str().to_owned(),
             id: key.exec_text().to_owned(),

@@ -65,12 +65,7 @@ impl Root {
         }
         for each in mounts {
             let plan = Plan::of(each)?;
-            let target = target(&place, &each.target)?;
-            plan.carry_out(each, &handle(&target)).map_err(|source| Failure::File {
-                path: place.clone(),
-                doing: "mounted, as the root of the container",
-                source,
-            })?;
+            plan.carry_out(each, &place)?;
             // One that is below goes with the one that it is in.
             root.mounted += usize::from(each.target.is_empty());
         }
@@ -147,7 +142,24 @@ impl Plan {
         Ok(plan)
     }
 
-    fn carry_out(self, given: &Mount, place: &Path) -> io::Result<()> {
+    fn carry_out(self, given: &Mount, root: &Path) -> Result<(), Failure> {
+        let failed = |source| Failure::File {
+            path: root.to_owned(),
+            doing: "mounted, as the root of the container",
+            source,
+        };
+        let below = target(root, &given.target)?;
+        self.mount(given, &handle(&below)).map_err(failed)?;
+        if self.kind != Kind::FileSystem && !self.flags.is_empty() {
+            // What is on top by now.
+            let mounted = target(root, &given.target)?;
+            mount_remount(handle(&mounted), MountFlags::BIND | self.flags, c"")
+                .map_err(|error| failed(error.into()))?;
+        }
+        Ok(())
+    }
+
+    fn mount(&self, given: &Mount, place: &Path) -> io::Result<()> {
         match self.kind {
             Kind::Bind => mount_bind(given.source.as_str(), place)?,
             Kind::BindAll => mount_bind_recursive(given.source.as_str(), place)?,
@@ -157,14 +169,7 @@ impl Plan {
                 let words = words.collect::<io::Result<Vec<_>>>()?;
                 let data = CString::new(words.join(","))?;
                 mount(given.source.as_str(), place, given.type_.as_str(), self.flags, data.as_c_str())?;
-                return Ok(());
             }
-        }
-        if !self.flags.is_empty() {
-            // The descriptor is that of the directory below; the mount is on top of it.
-            let on_top = openat(CWD, place, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-            let on_top = openat(&on_top, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-            mount_remount(handle(&on_top), MountFlags::BIND | self.flags, c"")?;
         }
         Ok(())
     }

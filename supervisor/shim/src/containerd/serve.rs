@@ -64,16 +64,17 @@ pub(super) fn serve(birth: Birth, listener: UnixListener, ready: impl FnOnce()) 
         ready();
         crate::create::trim_memory();
         shim.closed().await;
-        finish(&shim, &events).await;
+        // Whoever asks for a shim from now on gets another one.
+        socket::remove(&path);
+        finish(&events).await;
         // Waits for the answers that are on their way, for a bounded time.
         server.shutdown().await.map_err(std::io::Error::other)
     };
     let outcome = block_on(serving).map_err(failed("starting the shim's runtime"))?;
-    socket::remove(&path);
     outcome.map_err(failed("serving"))
 }
 
-async fn finish(_shim: &Rc<Shim>, events: &Rc<Events>) {
+async fn finish(events: &Rc<Events>) {
     if timeout(Duration::from_millis(LAST_EVENTS_MS), events.sent()).await.is_err() {
         logger::warning!("ending with events that nobody has taken");
     }

@@ -212,7 +212,11 @@ impl Task for ContainerdTask {
         self.door
             .ask(move |shim| async move {
                 let container = shim.container(&ProcessKey::parse(&request.id, "")?.container)?;
-                let (stats, details) = (container.cgroup.stats()?, container.cgroup.details()?);
+                let (mut stats, details) = (container.cgroup.stats()?, container.cgroup.details()?);
+                if stats.pids_current.is_none() {
+                    // On v1 a container without a bound for them is not in the hierarchy that counts them.
+                    stats.pids_current = Some(container.cgroup.members()?.len() as u64);
+                }
                 let any = metrics::any(&shim.layout, &stats, &details);
                 Ok(wire::StatsResponse { stats: MessageField::some(any), ..Default::default() })
             })
