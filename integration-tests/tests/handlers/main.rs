@@ -34,6 +34,7 @@ scenarios! {
     ends::an_exit_keeps_its_code,
     ends::a_signal_is_told_as_one,
     ends::a_command_that_cannot_run_is_a_start_error,
+    ends::a_folder_is_no_command,
     ends::out_of_memory_is_told_from_a_kill,
     ends::a_storm_of_exits_appears_once_each,
     ends::a_killed_shim_ends_its_containers,
