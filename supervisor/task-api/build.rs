@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use ttrpc_codegen::{Codegen, Customize, ProtobufCustomize};
 
 /// The files, and the Rust modules that come of them. The messages of `task_v3` are those of `task`.
-const PROTOS: [&str; 9] = [
+const PROTOS: [&str; 10] = [
     "proto/task.proto",
     "proto/task_v3.proto",
     "proto/extension.proto",
@@ -15,8 +15,9 @@ const PROTOS: [&str; 9] = [
     "proto/introspection.proto",
     "proto/metrics_v1.proto",
     "proto/metrics_v2.proto",
+    "proto/shim_options.proto",
 ];
-const MODULES: [&str; 13] = [
+const MODULES: [&str; 14] = [
     "task",
     "task_ttrpc",
     "task_v3_ttrpc",
@@ -30,6 +31,7 @@ const MODULES: [&str; 13] = [
     "introspection",
     "metrics_v1",
     "metrics_v2",
+    "shim_options",
 ];
 
 fn main() {

@@ -41,6 +41,8 @@ pub use generated::introspection;
 pub use generated::metrics_v1;
 /// The same, where they are those of v2.
 pub use generated::metrics_v2;
+/// What shims of containerd's are told beside a container.
+pub use generated::shim_options;
 /// The messages of the Task API, the same in both of its versions.
 pub use generated::task;
 /// The service `containerd.task.v2.Task`.
