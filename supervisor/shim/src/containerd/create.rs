@@ -55,7 +55,7 @@ pub(super) async fn create(
         streams.open(&init.output, &request.id, &face.namespace).await?;
         streams.feed(&init.stdin)?;
         let of_spec = spec.root().as_ref().map(|root| root.path().as_path());
-        Root::mount(&bundle, &request.rootfs, of_spec)
+        Root::mount(&bundle, &request.rootfs, of_spec).await
     };
     let (root, source) = match prepared.await {
         Ok(prepared) => prepared,
