@@ -5,15 +5,16 @@ use std::path::PathBuf;
 use ttrpc_codegen::{Codegen, Customize, ProtobufCustomize};
 
 /// The files, and the Rust modules that come of them. The messages of `task_v3` are those of `task`.
-const PROTOS: [&str; 6] = [
+const PROTOS: [&str; 7] = [
     "proto/task.proto",
     "proto/task_v3.proto",
     "proto/extension.proto",
     "proto/sandbox.proto",
     "proto/events.proto",
     "proto/bootstrap.proto",
+    "proto/shim_options.proto",
 ];
-const MODULES: [&str; 10] = [
+const MODULES: [&str; 11] = [
     "task",
     "task_ttrpc",
     "task_v3_ttrpc",
@@ -24,6 +25,7 @@ const MODULES: [&str; 10] = [
     "events",
     "events_ttrpc",
     "bootstrap",
+    "shim_options",
 ];
 
 fn main() {

@@ -35,6 +35,8 @@ pub mod sandbox {
     pub use crate::generated::sandbox::*;
     pub use crate::generated::sandbox_ttrpc::{Sandbox, SandboxClient, create_sandbox};
 }
+/// What shims of containerd's are told beside a container.
+pub use generated::shim_options;
 /// The messages of the Task API, the same in both of its versions.
 pub use generated::task;
 /// The service `containerd.task.v2.Task`.
