@@ -14,6 +14,7 @@ use mainstay_messages::record::SandboxRecord;
 use mainstay_messages::supervisor::PodEnd;
 use mainstay_messages::{Error, Result};
 use mainstay_task_api::extension::Backend;
+use mainstay_task_api::extension::backend::Kind;
 
 use crate::attach;
 use crate::cgroup;
@@ -142,12 +143,15 @@ pub(crate) async fn launch(
     }
     let handler = record.spec.handler.as_ref();
     let runner = machine.settings.handlers.runner(handler)?;
-    let backend = runner.backend(handler)?;
+    let mut backend = runner.backend(handler)?;
     if let Runner::Oci(program) = runner {
         let (name, program) = (handler_name(handler).to_owned(), program.clone());
         let what = format!("asking the runtime of handler {name}");
         let ask = move |machine: &Machine| machine.runtimes.admit(&name, &program, &machine.layout);
-        machine.blocking_within(what, PROBES_MS, ask).await?;
+        let version = machine.blocking_within(what, PROBES_MS, ask).await?;
+        if let Some(Kind::Oci(runtime)) = backend.as_mut().and_then(|backend| backend.kind.as_mut()) {
+            runtime.version = version;
+        }
     }
     let remains = Remains::of(&machine, &record.id, None, PodEnd::Removed).await?;
     machine.places.learn(&record)?;

@@ -79,11 +79,11 @@ impl FileState {
 }
 
 impl Runtimes {
-    /// Says whether pods of a handler may be made with this program.
+    /// Says whether pods of a handler may be made with this program; its version.
     ///
     /// # Errors
     /// The sentence that says why not.
-    pub(crate) fn admit(&self, handler: &str, program: &OciProgram, layout: &Layout) -> Result<()> {
+    pub(crate) fn admit(&self, handler: &str, program: &OciProgram, layout: &Layout) -> Result<String> {
         let known = self.of(handler, &program.program, layout)?;
         let abilities = match &known.abilities {
             Ok(abilities) => abilities,
@@ -94,7 +94,7 @@ impl Runtimes {
                 setting: format!("handler {handler} with refuse_vulnerable"),
                 reason: sentence,
             }),
-            _ => Ok(()),
+            _ => Ok(abilities.release.text.clone()),
         }
     }
 

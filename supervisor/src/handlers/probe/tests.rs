@@ -49,10 +49,10 @@ fn a_program_is_asked_once_and_again_when_its_file_has_changed() {
         "handler x with refuse_vulnerable: not supported: runc 1.3.5 has 1 known hole, CVE-2026-41579; \
          install 1.3.6, 1.4.3, 1.5.0-rc.3 or newer"
     );
-    assert_eq!(runtimes.admit("x", &script.program(Vulnerable::Warn), &layout), Ok(()));
+    assert_eq!(runtimes.admit("x", &script.program(Vulnerable::Warn), &layout).as_deref(), Ok("1.3.5"));
     assert_eq!(script.calls(), "--version\nfeatures\n");
     script.write("[ $1 = --version ] && echo 'runc version 1.5.0'");
-    assert_eq!(runtimes.admit("x", &program, &layout), Ok(()));
+    assert_eq!(runtimes.admit("x", &program, &layout).as_deref(), Ok("1.5.0"));
     assert_eq!(script.calls(), "--version\nfeatures\n--version\nfeatures\n");
 }
 
@@ -113,7 +113,7 @@ fn real_runtimes_are_understood() {
             continue;
         }
         match Runtimes::default().admit(name, &program, &layout) {
-            Ok(()) => {}
+            Ok(version) => assert!(version.starts_with('1'), "{version}"),
             Err(error) => assert!(error.to_string().contains("v2 tree that has controllers"), "{error}"),
         }
     }
