@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use mainstay::{ContainerId, Error, Exit, ExitStatus, HandlerSettings, Runtime, SandboxId, UnknownReason};
+use mainstay::{
+    ContainerId, Error, Exit, ExitStatus, HandlerSettings, IfRunning, Runtime, SandboxId, UnknownReason,
+};
 use mainstay_integration_tests::{Shorthand, World, script_spec, wait};
 use mainstay_shim_testing::Place;
 use rstest::rstest;
@@ -64,6 +66,12 @@ impl Stage {
     /// The same, and these calls must have been met by then.
     async fn endure_having_met(self, met: &[&str]) {
         let containers = self.containers();
+        // First the containers, and then the pod: a pod that goes as a whole asks its shim for less.
+        for container in &containers {
+            let removed = self.runtime.remove_container(container, IfRunning::Kill);
+            // It may well be refused, or take too long for one that is asked; the pod's removal may not.
+            drop(within("an answer", removed).await);
+        }
         for pod in self.runtime.sandboxes() {
             within("the pod is removed", self.runtime.remove_sandbox(&pod.record.id)).await.expect("removed");
         }

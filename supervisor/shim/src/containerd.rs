@@ -11,7 +11,7 @@
 //! | `serve` | the process that stays |
 //! | `face` | what the shim knows of its containerd |
 //! | `service` | the Task service |
-//! | `create`, `rootfs` | creating a container and an exec |
+//! | `create`, `rootfs`, `apart` | creating a container and an exec |
 //! | `streams`, `program` | stdin, stdout and stderr |
 //! | `events` | what containerd is told |
 //! | `oom` | watching for want of memory |
@@ -19,6 +19,7 @@
 //! | `bundle` | the files that are left in a bundle |
 //! | `clean` | `delete`: what is done when the shim is dead |
 
+mod apart;
 mod bootstrap;
 mod bundle;
 mod clean;

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use mainstay_cgroups::{Cgroup, CgroupPath, Occupancy};
+use mainstay_cgroups::{Cgroup, CgroupPath, Occupancy, default_device_rules};
 use mainstay_messages::ContainerId;
 use mainstay_task_api::convert::ProcessKey;
 use mainstay_task_api::streams::Terminal;
@@ -36,7 +36,8 @@ pub(super) async fn create(
     let key = ProcessKey::parse(&request.id, "")?;
     refuse_what_is_not_offered(request)?;
     let bundle = bundle_of(request)?;
-    let spec = read_spec(&bundle)?;
+    let mut spec = read_spec(&bundle)?;
+    allow_default_devices(&mut spec);
     let cgroup = Cgroup::open(&shim.layout, &cgroup_of(face, &key.container, &spec)?);
     must_be_free(&cgroup)?;
     refuse_user_namespace(&spec)?;
@@ -54,7 +55,7 @@ pub(super) async fn create(
         streams.open(&init.output, &request.id, &face.namespace).await?;
         streams.feed(&init.stdin)?;
         let of_spec = spec.root().as_ref().map(|root| root.path().as_path());
-        Root::mount(&bundle, &request.rootfs, of_spec)
+        Root::mount(&bundle, &request.rootfs, of_spec).await
     };
     let (root, source) = match prepared.await {
         Ok(prepared) => prepared,
@@ -159,6 +160,16 @@ fn refuse_user_namespace(spec: &Spec) -> Result<(), Failure> {
     }
 }
 
+/// A spec that lists devices means: besides those that every container may use. Our supervisor names these too; containerd
+/// leaves them to the runtime, and a pause container has nothing but "deny all".
+fn allow_default_devices(spec: &mut Spec) {
+    let resources = spec.linux_mut().as_mut().and_then(|linux| linux.resources_mut().as_mut());
+    let devices = resources.and_then(|resources| resources.devices_mut().as_mut());
+    if let Some(devices) = devices.filter(|devices| !devices.is_empty()) {
+        devices.extend(default_device_rules());
+    }
+}
+
 /// The container's cgroup: what the spec names, else NAMESPACE/ID.
 fn cgroup_of(face: &Face, id: &ContainerId, spec: &Spec) -> Result<CgroupPath, Failure> {
     let named = spec.linux().as_ref().and_then(|linux| linux.cgroups_path().as_ref());
@@ -214,6 +225,23 @@ mod tests {
         assert_eq!(cgroup("/default/web").expect("good"), "/default/web");
         assert_eq!(cgroup("kubepods/pod1/web").expect("good"), "/kubepods/pod1/web");
         assert_eq!(cgroup("").expect("good"), "/k8s.io/web");
+    }
+
+    /// The pause container of CRI could not open its /dev/null.
+    #[test]
+    fn a_list_of_devices_is_besides_the_default_ones() {
+        let spec = |devices: serde_json::Value| {
+            let spec = serde_json::json!({ "ociVersion": "1.1.0", "linux": { "resources": { "devices": devices } } });
+            let mut spec = serde_json::from_value(spec).expect("a spec");
+            allow_default_devices(&mut spec);
+            let resources = spec.linux().as_ref().and_then(|linux| linux.resources().clone()).expect("kept");
+            resources.devices().clone().unwrap_or_default().len()
+        };
+        assert_eq!(spec(serde_json::json!([])), 0, "nothing is restricted");
+        assert_eq!(
+            spec(serde_json::json!([{ "allow": false, "access": "rwm" }])),
+            1 + default_device_rules().len()
+        );
     }
 
     #[test]

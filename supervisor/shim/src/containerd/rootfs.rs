@@ -10,14 +10,18 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use mainstay_launch::{ROOTFS_DIRECTORY, RootMount};
 use mainstay_task_api::task::Mount;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::io::Errno;
 use rustix::mount::{
     MountFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, mount_remount, unmount,
 };
 
+use super::apart::apart;
+use crate::create::TASK_CREATE_MS;
 use crate::failure::Failure;
 use crate::logger;
 
@@ -28,14 +32,20 @@ const ROOT_MOUNTS_MAX: usize = 64;
 #[derive(Debug)]
 pub(super) struct Root {
     place: PathBuf,
-    mounted: usize,
+    /// How many mounts may lie there, one on top of the other.
+    mounts: usize,
 }
 
 impl Drop for Root {
     fn drop(&mut self) {
-        for _ in 0..self.mounted {
-            if let Err(error) = unmount(&self.place, UnmountFlags::DETACH) {
-                logger::warning!("{:?} stays mounted in this shim: {error}", self.place);
+        for _ in 0..self.mounts {
+            match unmount(&self.place, UnmountFlags::DETACH) {
+                Ok(()) => {}
+                // There are fewer: it has failed half way.
+                Err(Errno::INVAL | Errno::NOENT) => return,
+                Err(error) => {
+                    return logger::warning!("{:?} stays mounted in this shim: {error}", self.place);
+                }
             }
         }
     }
@@ -43,49 +53,55 @@ impl Drop for Root {
 
 impl Root {
     /// Mounts what containerd has sent. Without mounts the root is what the spec names.
-    pub(super) fn mount(
+    pub(super) async fn mount(
         bundle: &Path,
         mounts: &[Mount],
         of_spec: Option<&Path>,
     ) -> Result<(Self, RootMount), Failure> {
         let place = bundle.join(ROOTFS_DIRECTORY);
-        let mut root = Self { place: place.clone(), mounted: 0 };
         if mounts.is_empty() {
-            let named = of_spec.unwrap_or(Path::new(ROOTFS_DIRECTORY));
-            return Ok((root, RootMount::Bind(bundle.join(named))));
+            let named = bundle.join(of_spec.unwrap_or(Path::new(ROOTFS_DIRECTORY)));
+            return Ok((Self { place, mounts: 0 }, RootMount::Bind(named)));
         }
         if mounts.len() > ROOT_MOUNTS_MAX {
             return Err(Failure::Exhausted { what: "mounts of a root", limit: ROOT_MOUNTS_MAX });
         }
+        let plans = mounts.iter().map(Plan::of).collect::<Result<Vec<_>, _>>()?;
         match std::fs::create_dir(&place) {
             Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(Failure::File { path: place, doing: "made", source });
             }
             _ => {}
         }
-        for each in mounts {
-            let plan = Plan::of(each)?;
-            plan.carry_out(each, &place)?;
-            // One that is below goes with the one that it is in.
-            root.mounted += usize::from(each.target.is_empty());
+        // One that is below another goes with it.
+        let here = mounts.iter().filter(|mount| mount.target.is_empty()).count();
+        let root = Self { place: place.clone(), mounts: here };
+        let all = || mounts.iter().zip(&plans).try_for_each(|(mount, plan)| plan.carry_out(mount, &place));
+        match apart(Duration::from_millis(TASK_CREATE_MS), all).await {
+            Ok(()) => Ok((root, RootMount::Bind(place))),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none() => {
+                Err(Failure::Deadline {
+                    what: format!("mounting the root at {place:?}"),
+                    after_ms: TASK_CREATE_MS,
+                    place: String::new(),
+                })
+            }
+            Err(source) => {
+                Err(Failure::File { path: place, doing: "mounted, as the root of the container", source })
+            }
         }
-        Ok((root, RootMount::Bind(place)))
     }
 }
 
 /// Where a mount goes. What an image can influence is looked up inside the root.
-fn target(place: &Path, below: &str) -> Result<OwnedFd, Failure> {
-    let failed = |source: rustix::io::Errno| Failure::File {
-        path: place.join(below.trim_start_matches('/')),
-        doing: "opened, as a place for a mount of the root",
-        source: source.into(),
-    };
+fn target(place: &Path, below: &str) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = openat(CWD, place, flags, Mode::empty()).map_err(failed)?;
+    let root = openat(CWD, place, flags, Mode::empty())?;
     if below.is_empty() {
         return Ok(root);
     }
-    openat2(&root, below, flags, Mode::empty(), ResolveFlags::IN_ROOT).map_err(failed)
+    let opened = openat2(&root, below, flags, Mode::empty(), ResolveFlags::IN_ROOT);
+    opened.map_err(|error| io::Error::other(format!("{below:?} in it: {error}")))
 }
 
 fn handle(fd: &OwnedFd) -> PathBuf {
@@ -142,19 +158,13 @@ impl Plan {
         Ok(plan)
     }
 
-    fn carry_out(self, given: &Mount, root: &Path) -> Result<(), Failure> {
-        let failed = |source| Failure::File {
-            path: root.to_owned(),
-            doing: "mounted, as the root of the container",
-            source,
-        };
+    fn carry_out(&self, given: &Mount, root: &Path) -> io::Result<()> {
         let below = target(root, &given.target)?;
-        self.mount(given, &handle(&below)).map_err(failed)?;
+        self.mount(given, &handle(&below))?;
         if self.kind != Kind::FileSystem && !self.flags.is_empty() {
             // What is on top by now.
             let mounted = target(root, &given.target)?;
-            mount_remount(handle(&mounted), MountFlags::BIND | self.flags, c"")
-                .map_err(|error| failed(error.into()))?;
+            mount_remount(handle(&mounted), MountFlags::BIND | self.flags, c"")?;
         }
         Ok(())
     }
