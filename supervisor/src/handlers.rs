@@ -1,6 +1,19 @@
 //! What runs the containers of a pod, by the name of its handler.
 //!
-//! Owns: which handlers there are, and what a shim is told of each. Never: runs a program of one.
+//! Owns: which handlers there are, and what a shim is told of each. Never: runs a program of one, but to ask it what it is
+//! (`probe`).
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`version`] | what a runtime says of itself (pure) |
+//! | [`holes`] | the known holes of runtimes (pure) |
+//! | [`fit`] | whether a runtime can do what a spec asks for (pure) |
+//! | [`probe`] | asking runtimes, and remembering what they said |
+
+pub mod fit;
+pub mod holes;
+pub mod probe;
+pub mod version;
 
 mod shim_options;
 
@@ -84,13 +97,18 @@ impl FromIterator<(Handler, Runner)> for Handlers {
     }
 }
 
+/// The name of a handler.
+pub(crate) fn handler_name(handler: Option<&Handler>) -> &str {
+    handler.map_or(HANDLER_DEFAULT, Handler::as_str)
+}
+
 impl Handlers {
     /// What runs the pods of a handler.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for one that there is not.
     pub fn runner(&self, handler: Option<&Handler>) -> Result<&Runner> {
-        let name = handler.map_or(HANDLER_DEFAULT, Handler::as_str);
+        let name = handler_name(handler);
         if let Some((_, runner)) = self.0.iter().find(|(known, _)| known.as_str() == name) {
             return Ok(runner);
         }
@@ -107,13 +125,23 @@ impl Handlers {
     }
 }
 
+impl Handlers {
+    /// The handlers with a program that is called, and the names of those.
+    pub(crate) fn programs(&self) -> impl Iterator<Item = (&Handler, &OciProgram)> {
+        self.0.iter().filter_map(|(name, runner)| match runner {
+            Runner::Oci(program) => Some((name, program)),
+            Runner::Own | Runner::Shim(_) => None,
+        })
+    }
+}
+
 impl Runner {
     /// What a shim is told of it; nothing where it does all by itself.
     ///
     /// # Errors
     /// When its program is not there.
     pub(crate) fn backend(&self, handler: Option<&Handler>) -> Result<Option<wire::Backend>> {
-        let name = handler.map_or(HANDLER_DEFAULT, Handler::as_str);
+        let name = handler_name(handler);
         let kind = match self {
             Self::Own => return Ok(None),
             Self::Oci(OciProgram { program, .. }) => {

@@ -14,12 +14,15 @@ use mainstay_messages::record::SandboxRecord;
 use mainstay_messages::supervisor::PodEnd;
 use mainstay_messages::{Error, Result};
 use mainstay_task_api::extension::Backend;
+use mainstay_task_api::extension::backend::Kind;
 
 use crate::attach;
 use crate::cgroup;
 use crate::disks;
 use crate::facts::Facts;
 use crate::files;
+use crate::handlers::probe::PROBES_MS;
+use crate::handlers::{Runner, handler_name};
 use crate::hooks;
 use crate::link::CallError;
 use crate::machine::Machine;
@@ -139,7 +142,17 @@ pub(crate) async fn launch(
         return Err(Error::Unsupported { setting: "cgroup_parent".to_owned(), reason });
     }
     let handler = record.spec.handler.as_ref();
-    let backend = machine.settings.handlers.runner(handler)?.backend(handler)?;
+    let runner = machine.settings.handlers.runner(handler)?;
+    let mut backend = runner.backend(handler)?;
+    if let Runner::Oci(program) = runner {
+        let (name, program) = (handler_name(handler).to_owned(), program.clone());
+        let what = format!("asking the runtime of handler {name}");
+        let ask = move |machine: &Machine| machine.runtimes.admit(&name, &program, &machine.layout);
+        let version = machine.blocking_within(what, PROBES_MS, ask).await?;
+        if let Some(Kind::Oci(runtime)) = backend.as_mut().and_then(|backend| backend.kind.as_mut()) {
+            runtime.version = version;
+        }
+    }
     let remains = Remains::of(&machine, &record.id, None, PodEnd::Removed).await?;
     machine.places.learn(&record)?;
     let launch = Launch { remains, record, facts, backend, told: Cell::new(Telling::Due), at };

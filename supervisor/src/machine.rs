@@ -18,6 +18,7 @@ use mainstay_nri::Nri;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::claim::Claim;
+use crate::handlers::probe::Runtimes;
 use crate::hooks::Book;
 use crate::host::HostFacts;
 use crate::movement::Movement;
@@ -46,6 +47,8 @@ pub(crate) struct Machine {
     pub networks: Arc<dyn PodNetworks>,
     /// The names of their network namespaces.
     pub names: NamespaceNames,
+    /// The runtimes of handlers that have one.
+    pub(crate) runtimes: Runtimes,
     /// Where pods with a user namespace get their ids.
     pub ids: IdDesk,
     /// What plugins were told.
@@ -92,6 +95,7 @@ impl Machine {
             turns: Turns::default(),
             networks,
             names: settings.namespace_names(),
+            runtimes: Runtimes::default(),
             ids: IdDesk::default(),
             told: Book::new(settings.directories().told()),
             plugins: OnceLock::new(),

@@ -35,6 +35,7 @@ use mainstay_messages::{Error, Result, SandboxId, Timestamp};
 use crate::adopt;
 use crate::claim::Claim;
 use crate::facts::Facts;
+use crate::handlers::probe::PROBES_MS;
 use crate::launch;
 use crate::machine::{Machine, now};
 use crate::network::PodNetworks;
@@ -163,6 +164,19 @@ impl Actor for ShimSupervisor {
             };
             if let Err(error) = machine.blocking("the start of the zygote", warm).await {
                 tracing::warn!(%error, "the first pod will take longer");
+            }
+        });
+        let machine = Arc::clone(&self.machine);
+        actix::spawn(async move {
+            let look = |machine: &Machine| {
+                for (handler, program) in machine.settings.handlers.programs() {
+                    machine.runtimes.look(handler.as_str(), program, &machine.layout);
+                }
+                Ok(())
+            };
+            let limit_ms = PROBES_MS * (1 + machine.settings.handlers.programs().count() as u64);
+            if let Err(error) = machine.blocking_within("looking at the runtimes", limit_ms, look).await {
+                tracing::warn!(%error, "the first pod of a handler will take longer");
             }
         });
     }

@@ -8,6 +8,7 @@ use mainstay_cri_api::image_service_client::ImageServiceClient;
 use mainstay_cri_api::runtime_service_client::RuntimeServiceClient;
 use mainstay_integration_tests::{Daemon, World, wait};
 use mainstay_messages::admin::Reference;
+use rustix::process::{Pid, Signal, kill_process};
 use tonic::transport::{Channel, Endpoint};
 
 /// The largest message that kubelet takes.
@@ -54,6 +55,14 @@ impl Rig {
         self.daemon.kill();
         self.daemon = Daemon::start_with(&self.world, &self.config, &[]).await;
         self.channel = connect(&socket(&self.config)).await;
+    }
+
+    /// Asks the daemon to end, and starts the next.
+    pub async fn end_and_restart(&mut self) {
+        let pid = i32::try_from(self.daemon.pid()).ok().and_then(Pid::from_raw).expect("a process id");
+        kill_process(pid, Signal::TERM).expect("it runs");
+        self.daemon.ended().await;
+        self.restart().await;
     }
 
     pub fn runtime(&self) -> RuntimeServiceClient<Channel> {

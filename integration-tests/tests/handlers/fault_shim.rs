@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use mainstay_integration_tests::wait;
 use mainstay_shim_testing::Place;
+use mainstay_task_api::Message;
 use mainstay_task_api::bootstrap::BootstrapResult;
 use mainstay_task_api::events::{Events, ForwardRequest, TaskExit, create_events};
 use mainstay_task_api::sandbox::{PingRequest, SandboxClient};
@@ -16,7 +17,6 @@ use mainstay_task_api::task::{
 use mainstay_task_api::task_v2::TaskClient;
 use mainstay_task_api::task_v3::TaskClient as TaskClientV3;
 use mainstay_task_api::well_known_types::empty::Empty;
-use mainstay_task_api::Message;
 use rstest::rstest;
 use serde_json::json;
 use tempfile::TempDir;

@@ -15,9 +15,11 @@
 //! A client that does not read for [`EVENT_STALL_MS`] is cut off, with an error that it reads when it reads again. Nobody waits for it:
 //! what happens is written to the journal, and each relay reads there for itself.
 //!
-//! Owns: the streams. Which events there are is in `telling`, who has come how far in `book`.
+//! Owns: the streams. Which events there are is in `telling`, who has come how far in `book`, and what of that outlives the daemon in
+//! `keeping`.
 
 mod book;
+mod keeping;
 mod telling;
 
 use std::pin::Pin;
@@ -26,7 +28,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
-use mainstay::{Error, EventOptions, EventStream, Follow, Journaled, Seq};
+use mainstay::{Error, EventOptions, EventStream, Follow, Journaled, Runtime, Seq};
 use mainstay_cri_api::{ContainerEventResponse, GetEventsRequest};
 use tokio::sync::mpsc;
 
@@ -36,6 +38,7 @@ use crate::node::Node;
 use crate::service::Answers;
 pub(crate) use book::{Book, Client};
 use book::{Change, Track};
+pub(crate) use keeping::{keep, keep_now};
 use telling::{Telling, Told};
 
 /// A message, how far the client has come once it has it, and what it knows then.
@@ -49,6 +52,11 @@ struct End {
 
 /// Where the relay leaves the end for the client to find behind what waits for it.
 type EndSlot = Arc<Mutex<Option<End>>>;
+
+/// The book of those who read events of a runtime, with what the daemon before has left of it.
+pub(crate) fn book(runtime: &Runtime) -> Book {
+    Book::of(keeping::read(&runtime.config().state_dir, runtime.last_event()))
+}
 
 /// `GetContainerEvents`
 pub(crate) async fn events(

@@ -26,6 +26,10 @@ pub const EVENTS_QUEUED_MAX: usize = 64;
 pub const EVENT_STALL_MS: u64 = 30_000;
 /// Clients whose place in the stream of events is kept.
 pub const EVENT_CLIENTS_MAX: usize = 64;
+/// How long after a client has come further that is written down, in milliseconds.
+pub const EVENTS_KEPT_MS: u64 = 100;
+/// The largest file of how far clients have come that is read, in bytes.
+pub const EVENTS_KEPT_BYTES_MAX: u64 = 1024 * 1024;
 /// Pods whose last status is kept for one stream of events, for when they are gone.
 pub const EVENT_PODS_MAX: usize = 4_096;
 /// How long an event waits for the status that shows it, in milliseconds.

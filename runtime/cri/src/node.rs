@@ -18,7 +18,7 @@ use mainstay_cri_api::{
 use mainstay_messages::Error;
 use serde_json::{Value, json};
 
-use crate::events::Book;
+use crate::events::{self, Book};
 use crate::failure::{Failure, Result};
 use crate::streams::Streams;
 
@@ -48,8 +48,8 @@ impl Node {
     /// A node over a runtime.
     pub(crate) fn new(runtime: Runtime) -> Self {
         Self {
+            events: events::book(&runtime),
             runtime,
-            events: Book::default(),
             streams: Streams::default(),
             since: Timestamp::from_system(SystemTime::now()),
             pod_cidr: Mutex::default(),

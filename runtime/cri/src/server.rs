@@ -32,6 +32,7 @@ use tower::util::MapResponseLayer;
 
 use self::deadline::Deadline;
 
+use crate::events;
 use crate::limits::{
     ACCEPT_RETRY_MS, CALLS_PER_CONNECTION_MAX, CONNECTIONS_MAX, HEADERS_BYTES_MAX, KEEPALIVE_INTERVAL_MS,
     KEEPALIVE_TIMEOUT_MS, MESSAGE_BYTES_MAX, SHUTDOWN_DRAIN_MS,
@@ -74,12 +75,13 @@ impl Server {
     ) -> io::Result<()> {
         let listener = UnixListener::from_std(self.socket.listener()?)?;
         let node = Arc::new(Node::new(runtime));
+        let keeper = tokio::spawn(events::keep(Arc::downgrade(&node)));
         // It is tried again when a stream is asked for; all else is served without.
         if let Err(error) = node.streams.server(&node).await {
             tracing::error!(%error, "streams cannot be served");
         }
         let (stop, ending) = watch::channel(());
-        let calls = Calls::new(node, ending.clone());
+        let calls = Calls::new(Arc::clone(&node), ending.clone());
         let runtime_service = RuntimeServiceServer::new(calls.clone())
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
@@ -104,6 +106,8 @@ impl Server {
         drop(self.socket);
         drop(stop);
         let drained = tokio::time::timeout(Duration::from_millis(SHUTDOWN_DRAIN_MS), serving).await;
+        keeper.abort();
+        events::keep_now(&node).await;
         drained.unwrap_or(Ok(())).map_err(io::Error::other)
     }
 }

@@ -18,7 +18,6 @@ mod own;
 pub(crate) mod task_shim;
 
 use std::collections::HashSet;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -65,7 +64,7 @@ impl Backend {
             Some(wire::backend::Kind::Shim(request)) => {
                 Ok(Self::Task(TaskShim::begin(shim, door, request.try_into()?, pod).await?))
             }
-            Some(wire::backend::Kind::Oci(runtime)) => oci_of(runtime).map(Self::Oci),
+            Some(wire::backend::Kind::Oci(runtime)) => Oci::new(runtime).map(Self::Oci),
             Some(_) => Err(Failure::Unsupported { what: "this backend" }),
         }
     }
@@ -73,7 +72,8 @@ impl Backend {
     /// What stands behind this shim.
     pub(crate) fn info(&self) -> Option<wire::BackendInfo> {
         match self {
-            Self::Own | Self::Oci(_) => None,
+            Self::Own => None,
+            Self::Oci(oci) => Some(oci.info()),
             Self::Task(task) => Some(task.info()),
         }
     }
@@ -229,16 +229,4 @@ impl Backend {
             Self::Task(task) => Some(task.clone()),
         }
     }
-}
-
-fn oci_of(runtime: &wire::OciRuntime) -> Result<Rc<Oci>, Failure> {
-    if !runtime.program.starts_with('/') {
-        return Err(Failure::Invalid {
-            field: "backend.oci.program",
-            value: format!("{:?}", runtime.program),
-            expected: "an absolute path",
-        });
-    }
-    let limit = (runtime.call_ms > 0).then(|| Duration::from_millis(runtime.call_ms.into()));
-    Ok(Oci::new(PathBuf::from(&runtime.program), limit))
 }

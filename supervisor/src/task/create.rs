@@ -21,6 +21,7 @@ use crate::cdi;
 use crate::cgroup;
 use crate::disks;
 use crate::files::{self, Root};
+use crate::handlers::{Runner, handler_name};
 use crate::hooks;
 use crate::host::{DEV, UPLINK_RESOLVER, device_nodes, name_file, named_devices};
 use crate::identity::{PidNamespace, identity_of, user_of};
@@ -248,6 +249,10 @@ async fn make_bundle(creation: &Creation) -> Result<()> {
                 setting: "an AppArmor profile or SELinux label".to_owned(),
                 reason,
             });
+        }
+        let handler = pod.spec.handler.as_ref();
+        if let Ok(Runner::Oci(program)) = machine.settings.handlers.runner(handler) {
+            machine.runtimes.check(handler_name(handler), program, &machine.layout, &spec)?;
         }
         let limits = spec.linux().as_ref().and_then(|linux| linux.resources().as_ref());
         check_limits(machine, limits)?;

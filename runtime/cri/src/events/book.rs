@@ -11,7 +11,7 @@
 //! again. While it is read, the other one gets a page of its own, which begins where the first one has come. Of several streams of one
 //! process, the last one counts that was opened.
 //!
-//! All of it is in memory, and ends with the daemon.
+//! All of it is in memory; `keeping` writes down what the next daemon has to know.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -19,9 +19,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use mainstay::{SandboxId, Seq};
+use tokio::sync::Notify;
 use tonic::Request;
 use tonic::transport::server::UdsConnectInfo;
 
+use super::keeping::Reader;
 use crate::limits::EVENT_CLIENTS_MAX;
 
 /// Who reads events: a program of a user, and which process of it.
@@ -44,7 +46,11 @@ enum Program {
 
 /// How far one stream has come.
 #[derive(Debug)]
-pub(crate) struct Track(Mutex<Place>);
+pub(crate) struct Track {
+    place: Mutex<Place>,
+    /// Told when it has come further.
+    changed: Arc<Notify>,
+}
 
 /// What a client has: both halves belong to the same moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +74,7 @@ pub(super) enum Change {
 pub(crate) struct Book {
     pages: Mutex<HashMap<Client, Page>>,
     begun: Instant,
+    changed: Arc<Notify>,
 }
 
 #[derive(Debug)]
@@ -107,12 +114,8 @@ impl Change {
 }
 
 impl Track {
-    fn new(place: Place) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(place)))
-    }
-
-    fn at(position: Seq) -> Arc<Self> {
-        Self::new(Place { position, ended: HashSet::new() })
+    fn new(place: Place, changed: &Arc<Notify>) -> Arc<Self> {
+        Arc::new(Self { place: Mutex::new(place), changed: Arc::clone(changed) })
     }
 
     /// The client has all up to here, and knows of this change.
@@ -122,6 +125,7 @@ impl Track {
         if let Some(change) = change {
             change.apply(&mut place.ended);
         }
+        self.changed.notify_one();
     }
 
     /// The pods of which the client was told that they have ended.
@@ -136,17 +140,63 @@ impl Track {
 
     fn lock(&self) -> MutexGuard<'_, Place> {
         // Nothing panics while it is held, so that a poisoned lock holds a sound place.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    fn at(position: Seq) -> Self {
+        Self { position, ended: HashSet::new() }
     }
 }
 
 impl Default for Book {
     fn default() -> Self {
-        Self { pages: Mutex::default(), begun: Instant::now() }
+        Self { pages: Mutex::default(), begun: Instant::now(), changed: Arc::default() }
     }
 }
 
 impl Book {
+    /// A book in which those have a page that had come somewhere with the daemon before; they have just left.
+    pub(crate) fn of(readers: Vec<Reader>) -> Self {
+        let book = Self::default();
+        let pages = readers.into_iter().map(|reader| {
+            let Reader { user, program, position, ended } = reader;
+            let place = Place { position, ended: ended.into_iter().collect() };
+            let client = Client { user, program: Program::File(program), process: None };
+            (client, Page { track: Track::new(place, &book.changed), left_at: Some(book.begun) })
+        });
+        *book.pages() = pages.collect();
+        book
+    }
+
+    /// What is to be known of its clients later: of those that a program's file tells from others.
+    pub(super) fn readers(&self) -> Vec<Reader> {
+        let pages = self.pages();
+        // Two processes of one program are one reader then: nothing is left out for the one that has not come so far.
+        let mut readers: HashMap<(Option<u32>, &PathBuf), Place> = HashMap::new();
+        for (client, page) in pages.iter() {
+            let Program::File(program) = &client.program else { continue };
+            let place = page.track.lock().clone();
+            let known = readers.entry((client.user, program)).or_insert_with(|| place.clone());
+            if place.position < known.position {
+                *known = place;
+            }
+        }
+        let reader = |((user, program), place): ((Option<u32>, &PathBuf), Place)| Reader {
+            user,
+            program: program.clone(),
+            position: place.position,
+            ended: place.ended.into_iter().collect(),
+        };
+        readers.into_iter().map(reader).collect()
+    }
+
+    /// Told when a client has come further.
+    pub(super) fn changed(&self) -> Arc<Notify> {
+        Arc::clone(&self.changed)
+    }
+
     /// A client opens a stream: after which entry it begins. `last` is the newest one, `began` the newest one from before this
     /// program began.
     pub(super) fn open(&self, client: &Client, resume: Duration, last: Seq, began: Seq) -> (Seq, Arc<Track>) {
@@ -155,15 +205,15 @@ impl Book {
         pages.retain(|_, page| page.left_at.is_none_or(|at| now.duration_since(at) < resume));
         let track = match before(&pages, client) {
             Some((owner, page)) => {
-                let track = Track::new(page.track.lock().clone());
+                let track = Track::new(page.track.lock().clone(), &self.changed);
                 if page.left_at.is_some() {
                     let owner = owner.clone();
                     pages.remove(&owner);
                 }
                 track
             }
-            None if now.duration_since(self.begun) < resume => Track::at(began),
-            None => Track::at(last),
+            None if now.duration_since(self.begun) < resume => Track::new(Place::at(began), &self.changed),
+            None => Track::new(Place::at(last), &self.changed),
         };
         make_room(&mut pages);
         pages.insert(client.clone(), Page { track: Arc::clone(&track), left_at: None });
@@ -286,6 +336,21 @@ mod tests {
         let (_, track) = book.open(&client(1), RESUME, Seq(10), Seq(3));
         book.left(&client(1), &track);
         assert_eq!(book.open(&client(1), Duration::ZERO, Seq(20), Seq(3)).0, Seq(20));
+    }
+
+    /// The place of a client ended with the daemon: events that it had not read by then were never told.
+    #[test]
+    fn a_client_goes_on_with_the_next_daemon_where_it_was() {
+        let (before, pod) = (book(), pod());
+        let (_, first) = before.open(&kubelet(1), RESUME, Seq(10), Seq(3));
+        let (_, second) = before.open(&kubelet(2), RESUME, Seq(10), Seq(3));
+        before.open(&client(3), RESUME, Seq(10), Seq(3));
+        first.has(Seq(30), None);
+        second.has(Seq(12), Some(Change::Ended(pod.clone())));
+        let next = Book::of(before.readers());
+        let (after, track) = next.open(&kubelet(7), RESUME, Seq(40), Seq(35));
+        assert_eq!((after, track.ended()), (Seq(12), HashSet::from([pod])), "nothing is left out");
+        assert_eq!(next.open(&client(3), RESUME, Seq(40), Seq(35)).0, Seq(35), "nobody knows it again");
     }
 
     #[test]

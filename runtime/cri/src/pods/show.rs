@@ -139,6 +139,7 @@ pub(crate) fn ids(mappings: &[IdMapping]) -> Vec<api::IdMapping> {
     };
     mappings.iter().map(mapping).collect()
 }
+
 #[cfg(test)]
 mod tests {
     use mainstay::{SandboxId, Timestamp};

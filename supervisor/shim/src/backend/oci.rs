@@ -12,8 +12,10 @@
 //! Owns: these calls, their arguments and files. Never: waits without a limit, or takes a program's word for a process that is
 //! no child of this shim. Hooks are run by the program.
 
+mod birth;
 mod call;
 mod console;
+mod files;
 mod reason;
 mod tree;
 
@@ -25,19 +27,17 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use mainstay_cgroups::{CgroupError, Mode};
-use mainstay_launch::{ContainerBundle, Io, Preparation, Stdio, WindowSize};
+use mainstay_launch::{ContainerBundle, Preparation, WindowSize};
 use mainstay_messages::Signal;
-use mainstay_task_api::streams::Terminal;
+use mainstay_task_api::extension as wire;
 use oci_spec::runtime::BoxBuilder;
-use rustix::process::Pid;
 use tokio::time::timeout;
 
+use self::birth::Birthplace;
 use self::call::Call;
-use self::console::Console;
 use super::Parts;
-use crate::child_io::{self, ShimEnds};
 use crate::container::Container;
-use crate::create::{TASK_CREATE_MS, connect};
+use crate::create::TASK_CREATE_MS;
 use crate::failure::Failure;
 use crate::logger;
 use crate::process::Process;
@@ -47,8 +47,6 @@ use crate::task::{Input, Phase, Refusal};
 
 /// The directory of the runtime's own state, below the pod's directory.
 const STATE_DIRECTORY: &str = "oci";
-/// The longest pid file that is read, in bytes.
-const PID_FILE_MAX_BYTES: usize = 64;
 
 /// A runtime of a pod.
 #[derive(Debug)]
@@ -56,6 +54,8 @@ pub(crate) struct Oci {
     program: PathBuf,
     /// Its last component, for sentences.
     name: String,
+    /// As the supervisor has learned it.
+    version: String,
     /// How long one call may take at most.
     limit: Duration,
     /// The number of the next call, for the names of its files.
@@ -63,12 +63,33 @@ pub(crate) struct Oci {
 }
 
 impl Oci {
-    /// The runtime that this program is, with a limit of its own for each call where there is one.
-    pub(crate) fn new(program: PathBuf, limit: Option<Duration>) -> Rc<Self> {
+    /// The runtime that a request names.
+    pub(super) fn new(request: &wire::OciRuntime) -> Result<Rc<Self>, Failure> {
+        let program = PathBuf::from(&request.program);
+        if !program.is_absolute() {
+            return Err(Failure::Invalid {
+                field: "backend.oci.program",
+                value: format!("{program:?}"),
+                expected: "an absolute path",
+            });
+        }
         let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned();
         let longest = Duration::from_millis(TASK_CREATE_MS.max(TASK_START_MS));
-        let limit = limit.map_or(longest, |limit| limit.min(longest));
-        Rc::new(Self { program, name, limit, calls: Cell::new(0) })
+        let limit = match request.call_ms {
+            0 => longest,
+            limit_ms => longest.min(Duration::from_millis(limit_ms.into())),
+        };
+        Ok(Rc::new(Self { program, name, version: request.version.clone(), limit, calls: Cell::new(0) }))
+    }
+
+    /// What it is.
+    pub(super) fn info(&self) -> wire::BackendInfo {
+        wire::BackendInfo {
+            program: self.program.to_string_lossy().into_owned(),
+            version: self.version.clone(),
+            protocol: "oci".to_owned(),
+            ..Default::default()
+        }
     }
 
     /// See [`super::Backend::set_up`].
@@ -219,104 +240,9 @@ impl Oci {
         }
     }
 
-    /// Has the runtime make a process, and takes charge of it.
-    async fn bear(
-        &self,
-        shim: &Rc<Shim>,
-        container: &Rc<Container>,
-        process: &Rc<Process>,
-        place: Birthplace<'_>,
-    ) -> Result<(), Failure> {
-        let Birthplace { verb, arguments, files, preparation, limit } = place;
-        arguments.extend(["--pid-file".into(), files.pid.clone().into()]);
-        let (io, ends) = child_io::make(process).map_err(Failure::system("making pipes"))?;
-        let mut console = None;
-        let stdio = match io {
-            Io::Pipes(stdio) => Some(stdio),
-            Io::Terminal { .. } => {
-                let listening = Console::listen(&files.console)?;
-                arguments.extend(["--console-socket".into(), files.console.clone().into()]);
-                console = Some(listening);
-                None
-            }
-        };
-        arguments.push(container.id.as_str().into());
-        let call = Call { verb, arguments: std::mem::take(arguments), stdio, preparation, limit, files };
-        let birth = shim.expect_birth();
-        let called = async {
-            let master = async {
-                match &console {
-                    Some(console) => console.master().await.map(Some),
-                    None => Ok(None),
-                }
-            };
-            tokio::pin!(master);
-            let run = call.run(self, shim, container);
-            tokio::pin!(run);
-            let mut received = None;
-            loop {
-                tokio::select! {
-                    outcome = &mut run => {
-                        outcome?;
-                        break;
-                    }
-                    master = &mut master, if received.is_none() && console.is_some() => {
-                        let master = master?;
-                        // Before the program runs, if that can be; a runtime may not care for the size that the spec has.
-                        if let (Some(master), Some(size)) = (&master, process.initial_size()) {
-                            console::set_size(master, size);
-                        }
-                        received = Some(master);
-                    }
-                }
-            }
-            match (received, &console) {
-                (Some(master), _) => Ok(master),
-                // It was sent before the runtime ended.
-                (None, Some(console)) => console.master_at_once().map(Some),
-                (None, None) => Ok(None),
-            }
-        };
-        let master: Option<OwnedFd> = match called.await {
-            Ok(master) => master,
-            Err(failure) => return Err(self.with_output(failure, verb, &ends)),
-        };
-        let pid = self.read_pid(verb, &files.pid)?;
-        match (process.terminal, master) {
-            (Terminal::Yes, Some(master)) => process.connect_terminal(master),
-            _ => connect(process, ends),
-        }
-        shim.adopt(process, pid, &birth)
-    }
-
-    /// Adds what the runtime has said to the container's standard error, where it has not said anything to its log.
-    fn with_output(&self, failure: Failure, verb: &'static str, ends: &ShimEnds) -> Failure {
-        match failure {
-            Failure::Runtime { reason, .. } if reason.is_empty() => {
-                let said = match ends {
-                    ShimEnds::Pipes { output, .. } => reason::last_words(output),
-                    ShimEnds::Terminal => String::new(),
-                };
-                self.refusal(verb, said)
-            }
-            other => other,
-        }
-    }
-
+    /// A refusal of the program.
     fn refusal(&self, verb: &'static str, reason: String) -> Failure {
         Failure::Runtime { runtime: self.name.clone(), verb, reason }
-    }
-
-    fn read_pid(&self, verb: &'static str, file: &Path) -> Result<Pid, Failure> {
-        let text = std::fs::read(file).unwrap_or_default();
-        let number = text.get(..text.len().min(PID_FILE_MAX_BYTES)).and_then(|text| {
-            let text = std::str::from_utf8(text).ok()?;
-            text.trim().parse().ok().filter(|number| *number > 0).and_then(Pid::from_raw)
-        });
-        number.ok_or_else(|| {
-            let said = String::from_utf8_lossy(&text[..text.len().min(PID_FILE_MAX_BYTES)]).into_owned();
-            self.refusal(verb, format!("it succeeded, but its pid file has {said:?} and no process id"))
-        })
     }
 
     /// Where a helper is born that makes a process; one that makes none must not end with the container. Runtimes know nothing of a v2 tree beside v1 hierarchies, and the shim freezes and counts by
@@ -331,56 +257,4 @@ impl Oci {
     fn state_directory(&self, shim: &Shim) -> PathBuf {
         shim.arguments.directory.join(STATE_DIRECTORY)
     }
-
-    fn files(&self, shim: &Shim, container: &Container) -> Files {
-        let number = self.calls.get();
-        self.calls.set(number + 1);
-        let in_bundle = |name: &str| container.bundle.join(format!("{name}-{number}"));
-        Files {
-            root: self.state_directory(shim),
-            log: in_bundle("oci-log"),
-            pid: in_bundle("oci-pid"),
-            process: in_bundle("oci-process"),
-            // The path of a socket is short.
-            console: shim.arguments.directory.join(format!("con{number}")),
-        }
-    }
-}
-
-/// What a process is made with.
-struct Birthplace<'a> {
-    verb: &'static str,
-    arguments: &'a mut Vec<OsString>,
-    files: &'a Files,
-    preparation: Preparation<'a>,
-    limit: Duration,
-}
-
-/// The files of one call; they go with it.
-#[derive(Debug)]
-struct Files {
-    root: PathBuf,
-    log: PathBuf,
-    pid: PathBuf,
-    process: PathBuf,
-    console: PathBuf,
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        for path in [&self.log, &self.pid, &self.process, &self.console] {
-            // Most calls have only some of them.
-            let _ = std::fs::remove_file(path);
-        }
-    }
-}
-
-/// Nothing to read, and two places for words: the container's output has not begun.
-fn no_input(stderr: OwnedFd) -> Result<Stdio, Failure> {
-    use rustix::fs::{Mode, OFlags, open};
-    let null = |flags| {
-        let opened = open("/dev/null", flags | OFlags::CLOEXEC, Mode::empty());
-        opened.map_err(|error| Failure::System { doing: "opening /dev/null", source: error.into() })
-    };
-    Ok(Stdio { stdin: null(OFlags::RDONLY)?, stdout: null(OFlags::WRONLY)?, stderr })
 }

@@ -18,7 +18,8 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::{Files, Oci, no_input, reason, tree};
+use super::files::Files;
+use super::{Oci, reason, tree};
 use crate::container::Container;
 use crate::failure::Failure;
 use crate::logger;
@@ -190,4 +191,14 @@ fn kernel_wait(pid: i32) -> String {
         "" | "0" => "; it was killed".to_owned(),
         place => format!("; it waited in the kernel, in {place}, and was killed"),
     }
+}
+
+/// Nothing to read, and a place for words: there is no container's output.
+fn no_input(stderr: OwnedFd) -> Result<Stdio, Failure> {
+    use rustix::fs::{Mode, OFlags, open};
+    let null = |flags| {
+        let opened = open("/dev/null", flags | OFlags::CLOEXEC, Mode::empty());
+        opened.map_err(|error| Failure::System { doing: "opening /dev/null", source: error.into() })
+    };
+    Ok(Stdio { stdin: null(OFlags::RDONLY)?, stdout: null(OFlags::WRONLY)?, stderr })
 }
