@@ -15,6 +15,8 @@ pub mod holes;
 pub mod probe;
 pub mod version;
 
+mod shim_options;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -146,13 +148,20 @@ impl Runner {
                 let program = find(&format!("handler.{name}.runtime"), program)?;
                 wire::backend::Kind::Oci(wire::OciRuntime { program, ..Default::default() })
             }
-            Self::Shim(ShimProgram { program, output, .. }) => {
+            Self::Shim(ShimProgram { program, options, output }) => {
                 let output = match output {
                     ShimOutput::Logger => wire::OutputBy::OUTPUT_LOGGER,
                     ShimOutput::Fifo => wire::OutputBy::OUTPUT_FIFO,
                 };
                 let program = find(&format!("handler.{name}.shim"), &shim_file(program))?;
-                let shim = wire::TaskShim { program, output: output.into(), ..Default::default() };
+                let options = shim_options::on_wire(&format!("handler.{name}.options"), &program, options)?;
+                let shim = wire::TaskShim {
+                    program,
+                    output: output.into(),
+                    options_type: options.kind,
+                    options: options.value,
+                    ..Default::default()
+                };
                 wire::backend::Kind::Shim(shim)
             }
         };

@@ -42,6 +42,9 @@ use crate::watch::WatchedProcess;
 pub const SHIM_DEATH_DEADLINE_MS: u64 = 5_000;
 /// The version of the extension since which a shim has other programs run its containers.
 const BACKEND_PROTOCOL: u32 = 3;
+/// How much longer the making of a pod may take where another program stands behind its shim, in milliseconds: a virtual machine
+/// boots.
+const BACKEND_LAUNCH_MS: u64 = 70_000;
 
 /// How far the end of a shim has been dealt with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -239,7 +242,7 @@ impl Shim {
         let with_backend = request.backend.is_some();
         let call = Call::new(
             format!("the making of namespaces by the shim of pod {}", self.sandbox),
-            self.machine.settings.timeouts.launch_ms,
+            self.machine.settings.timeouts.launch_ms + if with_backend { BACKEND_LAUNCH_MS } else { 0 },
         );
         let made = self
             .link

@@ -5,15 +5,19 @@ use std::path::PathBuf;
 use ttrpc_codegen::{Codegen, Customize, ProtobufCustomize};
 
 /// The files, and the Rust modules that come of them. The messages of `task_v3` are those of `task`.
-const PROTOS: [&str; 6] = [
+const PROTOS: [&str; 10] = [
     "proto/task.proto",
     "proto/task_v3.proto",
     "proto/extension.proto",
     "proto/sandbox.proto",
     "proto/events.proto",
     "proto/bootstrap.proto",
+    "proto/introspection.proto",
+    "proto/metrics_v1.proto",
+    "proto/metrics_v2.proto",
+    "proto/shim_options.proto",
 ];
-const MODULES: [&str; 10] = [
+const MODULES: [&str; 14] = [
     "task",
     "task_ttrpc",
     "task_v3_ttrpc",
@@ -24,6 +28,10 @@ const MODULES: [&str; 10] = [
     "events",
     "events_ttrpc",
     "bootstrap",
+    "introspection",
+    "metrics_v1",
+    "metrics_v2",
+    "shim_options",
 ];
 
 fn main() {

@@ -1,7 +1,9 @@
 //! How containers end: P1 and P2.
 
 use futures::future::join_all;
-use mainstay::{ContainerPhase, ContainerSpec, ExitStatus, IfRunning, SandboxPhase, Signal, UnknownReason};
+use mainstay::{
+    ContainerPhase, ContainerSpec, ExitStatus, IfRunning, SandboxId, SandboxPhase, Signal, UnknownReason,
+};
 use mainstay_integration_tests::{Shorthand, run, script_spec, wait};
 use rustix::process::{Pid, kill_process};
 
@@ -44,20 +46,29 @@ pub async fn a_signal_is_told_as_one(stage: Stage) {
 /// moby PR#8990 and cd#6429: a failed start showed code 0 or no time, or left debris, or hung.
 pub async fn a_command_that_cannot_run_is_a_start_error(stage: Stage) {
     let pod = stage.pod("p").await;
-    for (name, program) in [("path", "/nope"), ("word", "nope-nope"), ("folder", "/etc")] {
-        let spec = ContainerSpec::new(name.parse().expect("a good name"), [program]);
-        let error = run(&stage.runtime, &pod, spec).await.expect_err("it cannot run");
-        assert!(error.to_string().contains(program), "{error}");
-        let listed = stage.runtime.containers_of(&pod);
-        let record = &listed.iter().find(|one| one.record.name().as_str() == name).expect("it stays").record;
-        assert_eq!(record.phase, ContainerPhase::Exited);
-        let exit = record.exit.clone().expect("a terminal record");
-        assert_eq!((exit.code(), exit.reason()), (128, "StartError"), "{exit}");
-        stage.runtime.remove_container(&record.id, IfRunning::Refuse).await.expect("removed");
-    }
+    start_error(&stage, &pod, "path", "/nope").await;
+    start_error(&stage, &pod, "word", "nope-nope").await;
     let after = stage.runtime.started(&pod, "after", "exit 4").await;
     assert_eq!(stage.runtime.exit_of(&after).await.code(), 4, "the pod is as it was");
     stage.finish().await;
+}
+
+pub async fn a_folder_is_no_command(stage: Stage) {
+    let pod = stage.pod("p").await;
+    start_error(&stage, &pod, "folder", "/etc").await;
+    stage.finish().await;
+}
+
+async fn start_error(stage: &Stage, pod: &SandboxId, name: &str, program: &str) {
+    let spec = ContainerSpec::new(name.parse().expect("a good name"), [program]);
+    let error = run(&stage.runtime, pod, spec).await.expect_err("it cannot run");
+    assert!(error.to_string().contains(program), "{error}");
+    let listed = stage.runtime.containers_of(pod);
+    let record = &listed.iter().find(|one| one.record.name().as_str() == name).expect("it stays").record;
+    assert_eq!(record.phase, ContainerPhase::Exited);
+    let exit = record.exit.clone().expect("a terminal record");
+    assert_eq!((exit.code(), exit.reason()), (128, "StartError"), "{exit}");
+    stage.runtime.remove_container(&record.id, IfRunning::Refuse).await.expect("removed");
 }
 
 /// case 7: OOMKilled is said only when PID 1 itself was killed for want of memory, and a stop is never called so.

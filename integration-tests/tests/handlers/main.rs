@@ -7,6 +7,7 @@ mod fault_shim;
 mod faults;
 mod restarts;
 mod setting;
+mod shims;
 mod stage;
 mod streams;
 
@@ -33,6 +34,7 @@ scenarios! {
     ends::an_exit_keeps_its_code,
     ends::a_signal_is_told_as_one,
     ends::a_command_that_cannot_run_is_a_start_error,
+    ends::a_folder_is_no_command,
     ends::out_of_memory_is_told_from_a_kill,
     ends::a_storm_of_exits_appears_once_each,
     ends::a_killed_shim_ends_its_containers,
@@ -53,6 +55,7 @@ scenarios! {
     setting::containers_of_a_pod_share_what_pods_share,
     setting::mounts_are_there_and_the_root_is_not_the_hosts,
     setting::security_settings_hold,
+    shims::shims_are_described,
     restarts::a_killed_daemon_costs_no_exit_and_no_line,
     restarts::what_ran_goes_on_and_can_be_used,
     restarts::what_was_created_can_still_be_started,

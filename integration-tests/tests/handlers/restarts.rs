@@ -44,7 +44,7 @@ pub async fn what_ran_goes_on_and_can_be_used(stage: Stage) {
     fs::create_dir(&gate).expect("made");
     let script = format!("until [ -e {}/open ]; do sleep 0.02; done; exit 9", gate.display());
     let mut spec = script_spec("ends", &script);
-    spec.mounts.push(mainstay::Mount::bind(&gate, &gate, mainstay::Access::ReadOnly));
+    spec.mounts.push(mainstay::Mount::bind(&gate, &gate, mainstay::Access::ReadWrite));
     let ends = mainstay_integration_tests::run(&stage.runtime, &pod, spec).await.expect("it runs");
     let runs = stage.runtime.started(&pod, "runs", "exec sleep 1000").await;
     let process = stage.runtime.container(&ends).expect("listed").record.process.clone().expect("it runs");

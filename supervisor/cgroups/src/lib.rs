@@ -43,6 +43,7 @@ mod kill;
 mod layout;
 mod limits;
 mod lock;
+mod oom;
 mod path;
 mod plan;
 mod processes;

@@ -4,7 +4,7 @@
 
 use std::ffi::OsString;
 use std::os::fd::RawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use mainstay_cgroups::CgroupPath;
 use mainstay_launch::CallerEnd;
@@ -93,6 +93,24 @@ impl Arguments {
 }
 
 impl Arguments {
+    /// Those of a shim that works for containerd, and has neither a pod nor what belongs to one. What is below the
+    /// directory of its bundles is looked up in its own mount namespace, where their roots are.
+    pub(crate) fn under_containerd(bundle: &Path) -> Self {
+        const NAME: &str = "containerd";
+        // Both are good names.
+        let (sandbox, cgroup) = (NAME.parse().ok(), CgroupPath::parse("/mainstay-no-pod").ok());
+        let (Some(sandbox), Some(cgroup)) = (sandbox, cgroup) else { unreachable!("constants") };
+        Self {
+            sandbox,
+            directory: bundle.parent().unwrap_or(bundle).to_owned(),
+            cgroup,
+            listen: -1,
+            streams: -1,
+            lifeline: None,
+            throw_away: None,
+        }
+    }
+
     /// What becomes of containers when the shim ends. Where it does not outlive the daemon, nobody would end them who was
     /// killed together with it.
     pub(crate) fn caller_end(&self) -> CallerEnd {

@@ -162,6 +162,11 @@ impl Container {
         self.oom_told.set(OomKills::Risen);
     }
 
+    /// How many of its processes the out-of-memory killer has ended since it began.
+    pub(crate) fn oom_kills_so_far(&self) -> u64 {
+        self.oom_kills().saturating_sub(self.oom_kills_before.get())
+    }
+
     fn oom_kills(&self) -> u64 {
         self.cgroup.oom_kills().ok().flatten().unwrap_or(0)
     }

@@ -41,15 +41,20 @@ const UNDO_WAIT_MS: u64 = 2_000;
 const CRI_LOG_SCHEME: &str = "cri-log://";
 
 /// A request that has been read.
-struct Plan {
-    spec: Spec,
-    root: RootMount,
-    log: Option<PathBuf>,
+pub(crate) struct Plan {
+    pub(crate) spec: Spec,
+    pub(crate) root: RootMount,
+    pub(crate) log: Option<PathBuf>,
 }
 
 /// Creates a container; answers with the process id of its PID 1.
 pub(crate) async fn create(shim: Rc<Shim>, request: CreateTaskRequest) -> Result<u32, Failure> {
     let (container, plan) = admit(&shim, &request)?;
+    make(shim, container, plan).await
+}
+
+/// Makes what was admitted, or undoes all of it.
+pub(crate) async fn make(shim: Rc<Shim>, container: Rc<Container>, plan: Plan) -> Result<u32, Failure> {
     match set_up(&shim, &container, plan).await {
         Ok(()) => {
             trim_memory();

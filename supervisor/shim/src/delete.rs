@@ -44,7 +44,7 @@ pub(crate) async fn delete(shim: Rc<Shim>, key: ProcessKey) -> Result<(Rc<Proces
         Some(exec) => {
             shim.exits.borrow_mut().acknowledge(&key);
             container.remove_exec(exec);
-            remove_file(&crate::exit_record::exit_record_path(&shim.arguments.directory, &key));
+            remove_file(&crate::exit_record::record_path(&container.bundle, key.exec.as_ref()));
         }
         None => remove_container(&shim, &container).await?,
     }
@@ -73,7 +73,9 @@ async fn end_unstarted(container: &Container, process: &Process) -> Result<(), F
 async fn remove_container(shim: &Rc<Shim>, container: &Rc<Container>) -> Result<(), Failure> {
     remove_cgroup(&container.cgroup).await?;
     container.backend.tear_down(shim, container, Duration::from_millis(hooks::LATE_HOOKS_MS)).await;
-    match std::fs::remove_dir_all(&container.bundle) {
+    // Under containerd the bundle is containerd's.
+    let ours = shim.containerd.is_none();
+    match if ours { std::fs::remove_dir_all(&container.bundle) } else { Ok(()) } {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
             return Err(Failure::File { path: container.bundle.clone(), doing: "removed", source });
         }
@@ -93,7 +95,7 @@ pub(crate) fn forget_exec(shim: &Rc<Shim>, key: &ProcessKey) {
     if process.exit().is_none() {
         return;
     }
-    let record = crate::exit_record::exit_record_path(&shim.arguments.directory, key);
+    let record = crate::exit_record::record_path(&container.bundle, key.exec.as_ref());
     remove_file(&record);
     tokio::task::spawn_local(async move {
         process.output.over().await;
@@ -172,9 +174,21 @@ pub(crate) async fn end_pod(shim: &Rc<Shim>, time: EndTime) {
 
 /// Removes the pod's cgroup and all below it.
 pub(crate) async fn remove_pod_cgroup(shim: &Shim) {
+    if shim.containerd.is_some() {
+        return remove_all_cgroups(shim).await;
+    }
     match remove_cgroup(&Cgroup::open(&shim.layout, &shim.pod_cgroup())).await {
         Ok(()) | Err(CgroupError::NotFound { .. }) => {}
         Err(error) => logger::error!("the pod's cgroup stays: {}", Chain(&error)),
+    }
+}
+
+/// Under containerd there is no cgroup of a pod's, and each container's is where its spec says.
+async fn remove_all_cgroups(shim: &Shim) {
+    for container in shim.containers() {
+        if let Err(error) = remove_cgroup(&container.cgroup).await {
+            logger::error!("the cgroup of container {} stays: {}", container.id, Chain(&error));
+        }
     }
 }
 

@@ -62,8 +62,12 @@ pub fn bundle_path(directory: &Path, container: &ContainerId) -> PathBuf {
 
 /// Where the record of a process is.
 pub fn exit_record_path(directory: &Path, key: &ProcessKey) -> PathBuf {
-    let bundle = bundle_path(directory, &key.container);
-    match &key.exec {
+    record_path(&bundle_path(directory, &key.container), key.exec.as_ref())
+}
+
+/// The same, in a bundle wherever that is.
+pub(crate) fn record_path(bundle: &Path, exec: Option<&ExecId>) -> PathBuf {
+    match exec {
         None => bundle.join("exit"),
         Some(exec) => bundle.join(format!("exec-{exec}.exit")),
     }
@@ -84,10 +88,9 @@ pub fn read_exit_record(path: &Path) -> Result<Option<ExitRecord>, ExitRecordErr
     record.map(Some).map_err(|source| ExitRecordError::Damaged { path: path.to_owned(), source })
 }
 
-/// Writes the record where [`exit_record_path`] says, so that a reader sees all of it or nothing.
-pub(crate) fn write_exit_record(directory: &Path, record: &ExitRecord) -> Result<(), ExitRecordError> {
-    let key = ProcessKey { container: record.container.clone(), exec: record.exec.clone() };
-    let path = exit_record_path(directory, &key);
+/// Writes the record into its bundle, so that a reader sees all of it or nothing.
+pub(crate) fn write_exit_record(bundle: &Path, record: &ExitRecord) -> Result<(), ExitRecordError> {
+    let path = record_path(bundle, record.exec.as_ref());
     let frame =
         FORMAT.seal(record).map_err(|source| ExitRecordError::Damaged { path: path.clone(), source })?;
     let temporary = path.with_extension("exit-new");
@@ -131,7 +134,7 @@ mod tests {
         let key = ProcessKey { container: record.container.clone(), exec: record.exec.clone() };
         let path = exit_record_path(directory.path(), &key);
         assert!(read_exit_record(&path).expect("readable").is_none());
-        write_exit_record(directory.path(), &record).expect("written");
+        write_exit_record(&bundle, &record).expect("written");
         assert_eq!(read_exit_record(&path).expect("readable"), Some(record));
         assert_eq!(std::fs::read_dir(&bundle).expect("a bundle").count(), 1);
     }

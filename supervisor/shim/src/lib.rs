@@ -17,6 +17,7 @@
 //! | `create`, `run`, `delete` | the operations that take time |
 //! | `backend` | who makes the processes |
 //! | `hooks`, `net_devices`, `errand` | what is done on the host for a container: hooks, and network devices that it is given |
+//! | `containerd` | the shim under containerd instead of our supervisor |
 //! | [`leftovers`] | what is cleared away when the supervisor was killed |
 //! | `reaper`, `offspring`, `exits`, `exit_record` | exits: reaping, announcing, writing down |
 //! | `output`, `stdin`, `streams`, `child_io`, `readiness` | pipes, logs, clients |
@@ -31,6 +32,7 @@ mod arguments;
 mod backend;
 mod child_io;
 mod container;
+mod containerd;
 mod create;
 mod delete;
 mod door;
@@ -61,5 +63,6 @@ mod streams;
 mod task;
 pub mod zygote;
 
+pub use containerd::CONTAINERD_SHIM_NAME;
 pub use exit_record::{ExitRecord, ExitRecordError, bundle_path, exit_record_path, read_exit_record};
 pub use start::{SHIM_NAME, run_if_shim};

@@ -1,7 +1,7 @@
 //! The output of one process: from its pipes or its terminal to the log and to whoever is attached.
 //!
 //! Owns: when output is read, what becomes of it, and that the last of it is delivered when the process has ended.
-//! [`pump`] reads, [`log`] writes CRI log files, [`attach`] serves clients.
+//! [`pump`] reads, [`log`] writes CRI log files, [`attach`] serves clients, [`sink`] writes to FIFOs and files.
 //!
 //! Never: waits for the end of a pipe (a grandchild may hold it for ever), holds the container for a slow reader
 //! that did not ask for it, or drops a byte without counting it.
@@ -13,6 +13,7 @@
 pub(crate) mod attach;
 pub(crate) mod log;
 pub(crate) mod pump;
+pub(crate) mod sink;
 mod source;
 mod splitter;
 
@@ -27,6 +28,7 @@ use tokio::time::Instant;
 
 use self::attach::{Client, OfferRoom};
 use self::log::CriLog;
+use self::sink::Sink;
 use self::source::{Source, Turn};
 
 /// How long the output of an exec waits for a client that has not opened it yet, in milliseconds, where the request does not
@@ -70,6 +72,7 @@ pub(crate) struct Output {
     scratch: Rc<RefCell<Scratch>>,
     log: RefCell<Option<CriLog>>,
     clients: RefCell<Vec<Rc<Client>>>,
+    sinks: RefCell<Vec<Rc<Sink>>>,
     sources: RefCell<Vec<Rc<Source>>>,
     phase: Cell<Phase>,
     /// See [`WithoutClient::Hold`].
@@ -130,6 +133,7 @@ impl Output {
             scratch,
             log: RefCell::default(),
             clients: RefCell::default(),
+            sinks: RefCell::default(),
             sources: RefCell::default(),
             phase: Cell::new(phase),
             hold,
@@ -150,6 +154,22 @@ impl Output {
     /// Gives it a log file.
     pub(crate) fn set_log(&self, log: CriLog) {
         *self.log.borrow_mut() = Some(log);
+    }
+
+    /// Gives it the places that were named for it.
+    pub(crate) fn set_sinks(self: &Rc<Self>, sinks: Vec<Rc<Sink>>) {
+        for sink in sinks.iter().filter(|sink| sink.has_a_reader()) {
+            tokio::task::spawn_local(sink::serve(sink.clone(), self.clone()));
+        }
+        *self.sinks.borrow_mut() = sinks;
+    }
+
+    /// Waits until the last of the output is in the places that were named for it, or their time is up.
+    pub(crate) async fn delivered(&self) {
+        let sinks = self.sinks.borrow().clone();
+        for sink in sinks {
+            sink.closed().await;
+        }
     }
 
     /// Adds a client. The output flows from now on.
@@ -240,6 +260,9 @@ impl Output {
         for client in self.clients.borrow_mut().drain(..) {
             client.end();
         }
+        for sink in self.sinks.borrow().iter() {
+            sink.end();
+        }
         self.changed.notify_one();
         self.over.notify_waiters();
     }
@@ -269,11 +292,15 @@ impl Output {
         for client in self.clients.borrow().iter() {
             client.offer(stream.frame_kind(), bytes);
         }
+        for sink in self.sinks.borrow().iter().filter(|sink| sink.stream() == stream) {
+            sink.offer(bytes);
+        }
     }
 
-    /// Whether a client that must not lose anything has not caught up.
+    /// Whether a client or a place that must not lose anything has not caught up.
     fn blocked(&self) -> bool {
         self.clients.borrow().iter().any(|client| client.room() == OfferRoom::Wait)
+            || self.sinks.borrow().iter().any(|sink| sink.is_behind())
     }
 }
 

@@ -29,19 +29,8 @@ pub(crate) const FAILED_START_REAP_MS: u64 = 5_000;
 
 /// Registers an exec, so that its streams can be opened before it starts.
 pub(crate) fn register_exec(shim: &Rc<Shim>, request: &ExecProcessRequest) -> Result<(), Failure> {
-    let key = ProcessKey::parse(&request.id, &request.exec_id)?;
-    let Some(exec) = key.exec.clone() else {
-        return Err(Failure::Invalid {
-            field: "exec_id",
-            value: "\"\"".to_owned(),
-            expected: "an id for the exec",
-        });
-    };
-    let container = shim.container(&key.container)?;
-    must_run(&container)?;
-    shim.exits.borrow().admit()?;
+    let (container, key, program) = admit_exec(shim, request)?;
     let stdin = stdin_mode(&request.stdin)?;
-    let program = program(request)?;
     let terminal = if request.terminal { Terminal::Yes } else { Terminal::No };
     let names = StreamNames {
         stdin: request.stdin.clone(),
@@ -52,7 +41,33 @@ pub(crate) fn register_exec(shim: &Rc<Shim>, request: &ExecProcessRequest) -> Re
     let output = Output::new(shim.scratch.clone(), hold);
     let process = Process::new(key, names, terminal, output, Stdin::new(stdin));
     process.set_program(program);
+    enter_exec(&container, process)
+}
+
+/// Reads what every exec says, and looks whether there may be one.
+pub(crate) fn admit_exec(
+    shim: &Rc<Shim>,
+    request: &ExecProcessRequest,
+) -> Result<(Rc<Container>, ProcessKey, oci::Process), Failure> {
+    let key = ProcessKey::parse(&request.id, &request.exec_id)?;
+    if key.exec.is_none() {
+        return Err(no_exec_id());
+    }
+    let container = shim.container(&key.container)?;
+    must_run(&container)?;
+    shim.exits.borrow().admit()?;
+    let program = program(request)?;
+    Ok((container, key, program))
+}
+
+/// Enters an exec into the table.
+pub(crate) fn enter_exec(container: &Container, process: Rc<Process>) -> Result<(), Failure> {
+    let exec = process.key.exec.clone().ok_or_else(no_exec_id)?;
     container.add_exec(&exec, process)
+}
+
+fn no_exec_id() -> Failure {
+    Failure::Invalid { field: "exec_id", value: "\"\"".to_owned(), expected: "an id for the exec" }
 }
 
 /// How long the output waits for a client: `stdout` of a request is `stream://hold/MILLISECONDS`, or anything else for the

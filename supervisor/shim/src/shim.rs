@@ -13,6 +13,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -25,7 +26,8 @@ use tokio::sync::{Mutex, Notify, watch};
 use crate::arguments::Arguments;
 use crate::backend::Backend;
 use crate::container::Container;
-use crate::exit_record::{ExitRecord, write_exit_record};
+use crate::containerd::Face;
+use crate::exit_record::{ExitRecord, bundle_path, write_exit_record};
 use crate::exits::Exits;
 use crate::failure::Failure;
 use crate::logger::{self, Chain};
@@ -49,6 +51,8 @@ pub(crate) struct Shim {
     pub(crate) host_mounts: OwnedFd,
     pub(crate) scratch: Rc<RefCell<Scratch>>,
     pub(crate) pod: RefCell<Option<Pod>>,
+    /// The containerd that it works for, where it is not our supervisor.
+    pub(crate) containerd: Option<Rc<Face>>,
     /// Held while the pod is made.
     pub(crate) making_pod: Mutex<()>,
     pub(crate) exits: RefCell<Exits>,
@@ -72,7 +76,23 @@ pub(crate) enum Closing {
 
 impl Shim {
     pub(crate) fn new(arguments: Arguments, layout: Layout, host_mounts: OwnedFd) -> Rc<Self> {
+        Self::working_for(None, arguments, layout, host_mounts)
+    }
+
+    /// A shim that has no pod.
+    pub(crate) fn under_containerd(face: Face, layout: Layout, host_mounts: OwnedFd) -> Rc<Self> {
+        let arguments = Arguments::under_containerd(&face.bundle);
+        Self::working_for(Some(Rc::new(face)), arguments, layout, host_mounts)
+    }
+
+    fn working_for(
+        containerd: Option<Rc<Face>>,
+        arguments: Arguments,
+        layout: Layout,
+        host_mounts: OwnedFd,
+    ) -> Rc<Self> {
         Rc::new(Self {
+            containerd,
             arguments,
             layout,
             host_mounts,
@@ -206,21 +226,29 @@ impl Shim {
             pid: process.pid_or_zero(),
             exit: exit.clone(),
         };
-        if let Err(error) = write_exit_record(&self.arguments.directory, &record) {
+        let bundle = match self.container(&process.key.container) {
+            Ok(container) => container.bundle.clone(),
+            Err(_) => bundle_path(&self.arguments.directory, &process.key.container),
+        };
+        if let Err(error) = write_exit_record(&bundle, &record) {
             logger::error!("{}", Chain(&error));
-            tokio::task::spawn_local(self.clone().record_again(process.clone(), record));
+            tokio::task::spawn_local(self.clone().record_again(process.clone(), bundle, record));
         }
         logger::note!("{} {exit}", process.key);
+        if let Some(face) = &self.containerd {
+            let container = self.container(&process.key.container).ok();
+            return face.exited(process, container.as_deref(), &exit);
+        }
         self.exits.borrow_mut().insert(process.key.clone(), exit);
         self.exits_changed.notify_waiters();
     }
 
     /// Writes a record until it is written or its process has been deleted.
-    async fn record_again(self: Rc<Self>, process: Rc<Process>, record: ExitRecord) {
+    async fn record_again(self: Rc<Self>, process: Rc<Process>, bundle: PathBuf, record: ExitRecord) {
         loop {
             tokio::time::sleep(Duration::from_millis(EXIT_RECORD_RETRY_MS)).await;
             let known = self.process(&process.key).is_ok_and(|known| Rc::ptr_eq(&known, &process));
-            if !known || write_exit_record(&self.arguments.directory, &record).is_ok() {
+            if !known || write_exit_record(&bundle, &record).is_ok() {
                 return;
             }
         }
@@ -245,6 +273,15 @@ impl Shim {
 
     /// Kills everything in the pod.
     pub(crate) fn kill_pod(&self) {
+        if self.containerd.is_some() {
+            // There is no cgroup that all of them are in.
+            for container in self.containers() {
+                if let Err(failure) = container.kill_all() {
+                    logger::error!("killing container {}: {}", container.id, failure.sentence());
+                }
+            }
+            return;
+        }
         if let Err(error) = Cgroup::open(&self.layout, &self.pod_cgroup()).kill() {
             logger::error!("killing the pod: {}", Chain(&error));
         }

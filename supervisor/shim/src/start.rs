@@ -41,7 +41,7 @@ use crate::service::TaskService;
 use crate::shim::Shim;
 use crate::sockets::{accept, inherit, listener};
 use crate::zygote::{self, Born};
-use crate::{delete, reaper, streams};
+use crate::{containerd, delete, reaper, streams};
 
 /// The name under which a program is a shim: the last component of its `argv[0]`.
 pub const SHIM_NAME: &str = "mainstay-shim";
@@ -59,6 +59,9 @@ pub fn run_if_shim() {
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_default();
     let program = Path::new(&name).file_name().unwrap_or_default();
+    if containerd::is_named(program) {
+        std::process::exit(containerd::main(arguments.collect()));
+    }
     if program == LOGGER_NAME {
         let arguments: Vec<OsString> = arguments.collect();
         let outcome = be_logger(Path::new(&name), &arguments);
@@ -116,18 +119,22 @@ fn become_shim(arguments: Vec<OsString>) -> Result<(), StartError> {
     let arguments = Arguments::parse(arguments).map_err(failed("reading its arguments"))?;
     let host_mounts = isolate().map_err(failed("isolating itself"))?;
     let layout = Layout::detect().map_err(failed("finding the cgroups"))?;
+    let result = block_on(serve(arguments, layout, host_mounts)).map_err(failed("starting its runtime"))?;
+    result.map_err(failed("taking over its sockets"))
+}
+
+/// Runs a shim's life on the one thread that it has.
+pub(crate) fn block_on<T>(life: impl Future<Output = T>) -> io::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
         .event_interval(POLLS_BETWEEN_IO)
-        .build()
-        .map_err(failed("starting its runtime"))?;
-    let result = LocalSet::new().block_on(&runtime, serve(arguments, layout, host_mounts));
-    result.map_err(failed("taking over its sockets"))
+        .build()?;
+    Ok(LocalSet::new().block_on(&runtime, life))
 }
 
 /// Makes the process what a parent of containers has to be; answers with the host's mount namespace.
-fn isolate() -> io::Result<OwnedFd> {
+pub(crate) fn isolate() -> io::Result<OwnedFd> {
     // Its memory and descriptors are nobody's business, a container's least of all.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     set_name(PROCESS_NAME)?;
@@ -174,7 +181,15 @@ async fn serve(arguments: Arguments, layout: Layout, host_mounts: OwnedFd) -> io
 }
 
 fn ttrpc_server(socket: UnixListener, door: &Door) -> ttrpc::r#async::Server {
-    let tasks = Arc::new(TaskService { door: door.clone() });
+    task_server(socket, Arc::new(TaskService { door: door.clone() }))
+        .register_service(create_extension(Arc::new(ExtensionService { door: door.clone() })))
+}
+
+/// A server of the Task API in both of its versions.
+pub(crate) fn task_server(
+    socket: UnixListener,
+    tasks: Arc<dyn task_v2::Task + Send + Sync>,
+) -> ttrpc::r#async::Server {
     let mut services = task_v2::create_task(tasks.clone());
     // The versions differ in the name alone.
     let mut again = task_v2::create_task(tasks);
@@ -185,10 +200,7 @@ fn ttrpc_server(socket: UnixListener, door: &Door) -> ttrpc::r#async::Server {
         let connection = accept(&socket).await;
         Some((io::Result::Ok(connection), socket))
     });
-    ttrpc::r#async::Server::new()
-        .add_listener(Listener::new(connections))
-        .register_service(services)
-        .register_service(create_extension(Arc::new(ExtensionService { door: door.clone() })))
+    ttrpc::r#async::Server::new().add_listener(Listener::new(connections)).register_service(services)
 }
 
 /// Waits until the daemon's end of the lifeline is closed; for ever without one.

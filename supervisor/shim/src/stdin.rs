@@ -29,6 +29,8 @@ pub(crate) struct Stdin {
     mode: StdinMode,
     fd: RefCell<Option<Rc<AsyncFd<OwnedFd>>>>,
     state: Cell<State>,
+    /// A writing end of the FIFO that it is fed from, where it is: its end is not read before this is let go.
+    hold: RefCell<Option<OwnedFd>>,
     /// Told when it is closed or given its end, for writers that wait.
     changed: Notify,
 }
@@ -57,7 +59,13 @@ impl Stdin {
     /// The input of a process that does not exist yet.
     pub(crate) fn new(mode: StdinMode) -> Rc<Self> {
         let state = if mode == StdinMode::Null { State::Closed } else { State::Unborn };
-        Rc::new(Self { mode, fd: RefCell::default(), state: Cell::new(state), changed: Notify::new() })
+        Rc::new(Self {
+            mode,
+            fd: RefCell::default(),
+            state: Cell::new(state),
+            hold: RefCell::default(),
+            changed: Notify::new(),
+        })
     }
 
     /// What kind it is.
@@ -83,7 +91,20 @@ impl Stdin {
     pub(crate) fn close(&self) {
         self.state.set(State::Closed);
         self.fd.borrow_mut().take();
+        self.hold.borrow_mut().take();
         self.changed.notify_waiters();
+    }
+
+    /// Keeps the FIFO that it is fed from open when its writers come and go.
+    pub(crate) fn hold_open(&self, writing_end: OwnedFd) {
+        *self.hold.borrow_mut() = Some(writing_end);
+    }
+
+    /// Nobody will write any more: what was written before is still read.
+    pub(crate) fn no_more(&self) {
+        if self.hold.borrow_mut().take().is_none() {
+            self.close();
+        }
     }
 
     /// Waits until it is closed.

@@ -35,6 +35,14 @@ pub mod sandbox {
     pub use crate::generated::sandbox::*;
     pub use crate::generated::sandbox_ttrpc::{Sandbox, SandboxClient, create_sandbox};
 }
+/// What a shim says of itself.
+pub use generated::introspection;
+/// What a container uses, where control groups are those of v1.
+pub use generated::metrics_v1;
+/// The same, where they are those of v2.
+pub use generated::metrics_v2;
+/// What shims of containerd's are told beside a container.
+pub use generated::shim_options;
 /// The messages of the Task API, the same in both of its versions.
 pub use generated::task;
 /// The service `containerd.task.v2.Task`.
@@ -55,6 +63,10 @@ pub const SANDBOX_SERVICE: &str = "containerd.runtime.sandbox.v1.Sandbox";
 pub const EVENTS_SERVICE: &str = "containerd.services.events.ttrpc.v1.Events";
 /// What the type of an event's `Any` begins with; the name of its message follows.
 pub const EVENT_TYPE_PREFIX: &str = "containerd.events.";
+/// The type of the `Any` that holds what a container uses, where control groups are those of v1.
+pub const METRICS_V1_TYPE_URL: &str = "io.containerd.cgroups.v1.Metrics";
+/// The same, where they are those of v2.
+pub const METRICS_V2_TYPE_URL: &str = "io.containerd.cgroups.v2.Metrics";
 /// How much later than ours the deadline of a call is that the wire carries, in milliseconds: so the one that is heard is ours,
 /// and a status "deadline exceeded" can only be the shim's own, which says what it waited for.
 pub const CALL_GRACE_MS: u64 = 1_000;

@@ -6,6 +6,12 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+/// Whether a cgroup of version 1 has no processors yet, which nobody has set here.
+fn takes_nobody(path: &Path) -> bool {
+    let is_v1 = !path.join("cgroup.controllers").exists();
+    is_v1 && std::fs::read_to_string(path.join("cpuset.cpus")).is_ok_and(|cpus| cpus.trim().is_empty())
+}
+
 /// Directories of one cgroup, one in each hierarchy.
 #[derive(Clone, Debug, Default)]
 pub struct ControlGroup(Vec<PathBuf>);
@@ -33,9 +39,10 @@ impl ControlGroup {
     pub fn enter(&self) -> io::Result<Vec<File>> {
         self.0
             .iter()
-            .map(|path| {
-                std::fs::create_dir_all(path)?;
-                OpenOptions::new().write(true).open(path.join("cgroup.procs"))
+            .filter_map(|path| match std::fs::create_dir_all(path) {
+                Ok(()) if takes_nobody(path) => None,
+                Ok(()) => Some(OpenOptions::new().write(true).open(path.join("cgroup.procs"))),
+                Err(error) => Some(Err(error)),
             })
             .collect()
     }

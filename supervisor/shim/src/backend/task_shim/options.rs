@@ -4,15 +4,15 @@
 
 use std::path::{Path, PathBuf};
 
+use mainstay_task_api::Message;
 use mainstay_task_api::extension as wire;
+use mainstay_task_api::shim_options::RuncOptions;
 use mainstay_task_api::well_known_types::any::Any;
 
 use crate::failure::Failure;
 
 /// The type of the options of runc's shim.
 const RUNC_OPTIONS: &str = "containerd.runc.v1.Options";
-/// The number of the field that says where runc keeps its state.
-const RUNC_ROOT_FIELD: u8 = 7;
 
 /// How the output of a container comes here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,22 +64,15 @@ impl Settings {
     pub(super) fn any(&self, runtime_root: &Path) -> Option<Any> {
         let mut value = self.options.clone();
         if self.options_type == RUNC_OPTIONS {
-            // A later field of the same number counts, so what the handler says goes last.
-            value = [text_field(RUNC_ROOT_FIELD, &runtime_root.to_string_lossy()), value].concat();
+            // One that cannot be read is for its shim to refuse.
+            if let Ok(mut options) = RuncOptions::parse_from_bytes(&value) {
+                if options.root.is_empty() {
+                    options.root = runtime_root.to_string_lossy().into_owned();
+                }
+                value = options.write_to_bytes().unwrap_or(value);
+            }
         }
         let named = !self.options_type.is_empty();
         named.then(|| Any { type_url: self.options_type.clone(), value, ..Default::default() })
     }
-}
-
-/// A text in the form of protobuf. A path is shorter than the 16,383 bytes that fit this length.
-fn text_field(number: u8, text: &str) -> Vec<u8> {
-    let length = u16::try_from(text.len()).unwrap_or(0);
-    let low = (length & 0x7f) as u8 | if length > 0x7f { 0x80 } else { 0 };
-    let mut bytes = vec![number << 3 | 2, low];
-    if length > 0x7f {
-        bytes.push((length >> 7) as u8);
-    }
-    bytes.extend_from_slice(&text.as_bytes()[..usize::from(length)]);
-    bytes
 }
