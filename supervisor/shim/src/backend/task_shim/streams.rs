@@ -33,7 +33,7 @@ pub(super) struct Names {
 /// Streams that nobody has connected yet.
 pub(super) enum Streams {
     Logger(oneshot::Receiver<Pipes>),
-    Fifos(Fifos, OwnEnds),
+    Fifos(Fifos, Box<OwnEnds>),
 }
 
 /// What is held until the other shim has let go of the process.
@@ -62,7 +62,7 @@ impl TaskShim {
             stdout: text(&fifos.stdout),
             stderr: fifos.stderr.as_ref().map(text).unwrap_or_default(),
         };
-        Ok((names, Streams::Fifos(fifos, ends)))
+        Ok((names, Streams::Fifos(fifos, Box::new(ends))))
     }
 }
 
@@ -70,7 +70,8 @@ impl Streams {
     /// Connects them to a process, if that was made; the other shim has its ends by then.
     pub(super) fn connect(self, process: &Process, made: Made) -> Result<Connected, Failure> {
         match self {
-            Self::Fifos(fifos, OwnEnds { stdin, output, held }) => {
+            Self::Fifos(fifos, ends) => {
+                let OwnEnds { stdin, output, held } = *ends;
                 drop(held);
                 if made == Made::Yes {
                     connect(process, ShimEnds::Pipes { stdin, output });
