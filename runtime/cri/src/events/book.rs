@@ -158,7 +158,7 @@ impl Default for Book {
 
 impl Book {
     /// A book in which those have a page that had come somewhere with the daemon before; they have just left.
-    pub(crate) fn of(readers: Vec<Reader>) -> Self {
+    pub(super) fn of(readers: Vec<Reader>) -> Self {
         let book = Self::default();
         let pages = readers.into_iter().map(|reader| {
             let Reader { user, program, position, ended } = reader;

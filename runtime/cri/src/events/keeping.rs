@@ -88,7 +88,7 @@ pub(crate) async fn keep(node: Weak<Node>) {
 pub(crate) async fn keep_now(node: &Arc<Node>) {
     let (state_dir, readers) = (node.runtime.config().state_dir.clone(), node.events.readers());
     let written = tokio::task::spawn_blocking(move || write(&state_dir, readers)).await;
-    if let Err(error) = written.map_err(io::Error::other).flatten() {
+    if let Err(error) = written.map_err(io::Error::other).and_then(|written| written) {
         tracing::warn!(%error, file = FILE, "how far readers of events have come cannot be written");
     }
 }
