@@ -239,7 +239,9 @@ impl Failure {
             Self::Shim(CallError::Silent { .. }) | Self::LaunchShim(LaunchShimError::Deadline { .. }) => {
                 Code::DEADLINE_EXCEEDED
             }
-            Self::Shim(CallError::Gone { .. }) | Self::LaunchShim(_) => Code::FAILED_PRECONDITION,
+            Self::Shim(CallError::Gone { .. } | CallError::Nonsense { .. }) | Self::LaunchShim(_) => {
+                Code::FAILED_PRECONDITION
+            }
             Self::Deadline { .. } => Code::DEADLINE_EXCEEDED,
             Self::Exhausted { .. } => Code::RESOURCE_EXHAUSTED,
             Self::Unsupported { .. } => Code::UNIMPLEMENTED,

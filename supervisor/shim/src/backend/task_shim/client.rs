@@ -53,6 +53,16 @@ pub(crate) enum CallError {
         /// The limit.
         after_ms: u64,
     },
+    /// It said something that is no answer.
+    #[error("{shim}: the answer to {call} cannot be understood: {reason}")]
+    Nonsense {
+        /// Which shim.
+        shim: Rc<str>,
+        /// What it was asked.
+        call: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// It is gone, or cannot be talked to.
     #[error("{shim}: {reason}")]
     Gone {
@@ -93,6 +103,8 @@ pub(crate) struct Client {
     connection: ttrpc::r#async::Client,
     version: Rc<Cell<TaskVersion>>,
     death: watch::Receiver<Death>,
+    /// Why nothing goes over it any more.
+    broken: watch::Sender<Death>,
 }
 
 impl std::fmt::Debug for Client {
@@ -124,12 +136,23 @@ impl Client {
             return Err(gone(format!("{socket:?} belongs to user {peer}, expected {own}")));
         }
         let connection = ttrpc::r#async::Client::new(Socket::new(stream));
-        Ok(Self { shim, connection, version: Rc::new(Cell::new(version)), death })
+        let (version, broken) = (Rc::new(Cell::new(version)), watch::Sender::new(None));
+        Ok(Self { shim, connection, version, death, broken })
     }
 
     /// The version of the Task API that is spoken.
     pub(crate) fn version(&self) -> TaskVersion {
         self.version.get()
+    }
+
+    /// Waits until nothing goes over the connection any more; says why.
+    pub(crate) async fn broken(&self) -> String {
+        let mut broken = self.broken.subscribe();
+        match broken.wait_for(Option::is_some).await {
+            Ok(reason) => reason.clone().unwrap_or_default(),
+            // The sender is in `self`.
+            Err(_) => std::future::pending().await,
+        }
     }
 
     /// Speaks the other version from now on.
@@ -247,10 +270,15 @@ impl Client {
                 code: status.code(),
                 message: status.message,
             },
-            other => CallError::Gone {
-                shim: self.shim.clone(),
-                reason: format!("its connection broke during {call}: {other}"),
-            },
+            // What came cannot be understood; the connection is as good as before.
+            ttrpc::Error::Others(reason) => CallError::Nonsense { shim: self.shim.clone(), call, reason },
+            other => {
+                let reason = format!("its connection broke during {call}: {other}");
+                self.broken.send_if_modified(|broken| {
+                    broken.is_none().then(|| *broken = Some(reason.clone())).is_some()
+                });
+                CallError::Gone { shim: self.shim.clone(), reason }
+            }
         }
     }
 }

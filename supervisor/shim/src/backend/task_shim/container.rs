@@ -22,7 +22,7 @@ use oci_spec::runtime::BoxBuilder;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::answer::TaskVersion;
 use super::external::External;
@@ -43,11 +43,11 @@ use crate::stdin::StdinMode;
 use crate::task::Input;
 
 /// How long a shim may take to start a process, in milliseconds: less than the supervisor gives this one.
-const SHIM_START_MS: u64 = 12_000;
+const SHIM_START_MS: u64 = 9_000;
 /// How long it may take to register an exec, or to close an input, in milliseconds.
 const SHIM_EXEC_MS: u64 = 4_000;
 /// How long it may take to delete something, in milliseconds: it may wait for the last of the output.
-const SHIM_TASK_DELETE_MS: u64 = 11_000;
+const SHIM_TASK_DELETE_MS: u64 = 6_000;
 
 impl TaskShim {
     /// See [`crate::backend::Backend::set_up`].
@@ -208,6 +208,7 @@ impl TaskShim {
     ) {
         let Some(served) = self.served.borrow_mut().remove(&container.id) else { return };
         let Served { by, streams } = served;
+        let end = Instant::now() + limit;
         if !deleted(&by, container, limit).await {
             let launch = Launch {
                 program: &self.settings.program,
@@ -216,7 +217,7 @@ impl TaskShim {
                 bundle: &container.bundle,
                 cgroup: &self.cgroup,
             };
-            if let Err(error) = launch.delete(shim, limit).await {
+            if let Err(error) = launch.delete(shim, end.saturating_duration_since(Instant::now())).await {
                 logger::warning!("container {}: {}", container.id, logger::Chain(&error));
             }
         }
@@ -339,7 +340,8 @@ async fn deleted(by: &External, container: &Container, limit: Duration) -> bool 
     if by.death().is_some() {
         return false;
     }
-    let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).min(SHIM_TASK_DELETE_MS);
+    // A part of it is left for the program's own way.
+    let limit_ms = u64::try_from(limit.as_millis() * 3 / 4).unwrap_or(u64::MAX).min(SHIM_TASK_DELETE_MS);
     let request = wire::DeleteRequest { id: container.id.as_str().to_owned(), ..Default::default() };
     match by.task::<wire::DeleteResponse>("Delete", &request, limit_ms).await {
         Ok(_) => true,

@@ -49,6 +49,10 @@ impl TaskShim {
         let limit_ms = if signal == Signal::KILL { SHIM_KILL_MS } else { SHIM_SIGNAL_MS };
         let by = self.external_of(&container.id)?;
         match by.task::<Empty>("Kill", &request, limit_ms).await {
+            // What is frozen cannot die.
+            Ok(_) if signal == Signal::KILL && container.paused() == Paused::Yes => {
+                self.resume(container).await
+            }
             Ok(_) => Ok(()),
             Err(error) if error.is_not_found() => Err(Failure::Gone { process: process.key.clone() }),
             Err(error) if signal == Signal::KILL => {

@@ -150,6 +150,14 @@ async fn wait(process: &Process, by: &External) -> Ending {
             Ok(answer) => return said(answer.exit_status),
             // Its orphans are reaped here.
             Err(CallError::Gone { .. }) => return std::future::pending().await,
+            Err(error) if error.is_not_found() => {
+                logger::warning!("{}: {error}", process.key);
+                // Where the process can be seen, its end will be.
+                return match process.pidfd() {
+                    Some(_) => std::future::pending().await,
+                    None => Ending::Unknown { reason: UnknownReason::NotKnownToShim },
+                };
+            }
             Err(error) => logger::warning!("{}: {error}", process.key),
         }
         sleep(Duration::from_millis(WAIT_AGAIN_MS)).await;

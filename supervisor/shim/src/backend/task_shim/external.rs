@@ -8,11 +8,12 @@
 //! Owns: knowing whether it lives, and what is done when it does not. Never: takes silence for death: one that hangs keeps its
 //! containers, and they can be killed without it.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
+use mainstay_messages::Signal;
 use mainstay_messages::process::UnknownReason;
 use mainstay_task_api::Message;
 use mainstay_task_api::sandbox as wire;
@@ -28,7 +29,7 @@ use super::answer::{Answer, TaskVersion};
 use super::client::{CallError, Client, Death};
 use super::{Background, TaskShim, fifo, wait_status};
 use crate::failure::Failure;
-use crate::identity::Identity;
+use crate::identity::{Identity, send_signal};
 use crate::logger;
 use crate::process::Process;
 use crate::shim::Shim;
@@ -193,8 +194,7 @@ impl External {
             let Some(process) = &self.process else { return std::future::pending().await };
             // It fails when the runtime ends.
             let _ = process.pidfd.readable().await;
-            let how =
-                wait_status::ending(process.identity, std::os::fd::AsFd::as_fd(process.pidfd.get_ref()));
+            let how = wait_status::ending(process.identity, process.pidfd.get_ref().as_fd());
             let how = match how {
                 Some(Ending::Exited { code }) => format!(" with code {code}"),
                 Some(Ending::Signaled { signal }) => format!(" by signal {signal}"),
@@ -212,7 +212,19 @@ impl External {
                 Err(_) => std::future::pending().await,
             }
         };
-        tokio::select! { reason = process => reason, reason = machinery => reason }
+        tokio::select! {
+            reason = process => reason,
+            reason = machinery => reason,
+            reason = self.client.broken() => reason,
+        }
+    }
+
+    /// Kills it: nobody can talk to it any more.
+    fn kill(&self) {
+        if let Some(process) = &self.process {
+            // It has ended already, as a rule.
+            let _ = send_signal(process.pidfd.get_ref().as_fd(), Signal::KILL);
+        }
     }
 }
 
@@ -242,6 +254,7 @@ async fn ask_pid(client: &Client, id: &str) -> Result<Option<Pid>, CallError> {
 pub(super) async fn watch(backend: Rc<TaskShim>, shim: Rc<Shim>, external: Rc<External>) {
     let reason = external.ended(shim.arguments.sandbox.as_str()).await;
     external.death.send_replace(Some(reason.clone()));
+    external.kill();
     let mut orphans = Vec::new();
     for container in shim.containers() {
         if backend.external_of(&container.id).is_ok_and(|by| Rc::ptr_eq(&by, &external)) {
