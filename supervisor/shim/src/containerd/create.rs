@@ -238,7 +238,10 @@ mod tests {
             resources.devices().clone().unwrap_or_default().len()
         };
         assert_eq!(spec(serde_json::json!([])), 0, "nothing is restricted");
-        assert_eq!(spec(serde_json::json!([{ "allow": false, "access": "rwm" }])), 1 + default_device_rules().len());
+        assert_eq!(
+            spec(serde_json::json!([{ "allow": false, "access": "rwm" }])),
+            1 + default_device_rules().len()
+        );
     }
 
     #[test]
