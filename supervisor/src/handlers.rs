@@ -17,6 +17,7 @@ pub mod version;
 
 mod shim_options;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -127,15 +128,25 @@ impl Handlers {
 
 impl Handlers {
     /// The handlers with a program that is called, and the names of those.
-    pub(crate) fn programs(&self) -> impl Iterator<Item = (&Handler, &OciProgram)> {
-        self.0.iter().filter_map(|(name, runner)| match runner {
-            Runner::Oci(program) => Some((name, program)),
-            Runner::Own | Runner::Shim(_) => None,
-        })
+    pub(crate) fn programs(&self) -> impl Iterator<Item = (&Handler, Cow<'_, OciProgram>)> {
+        self.0.iter().filter_map(|(name, runner)| Some((name, runner.runtime()?)))
     }
 }
 
 impl Runner {
+    /// The program with runc's command line that runs its containers in the end, where there is one: a shim for runc leaves out
+    /// what that does not know as well.
+    pub(crate) fn runtime(&self) -> Option<Cow<'_, OciProgram>> {
+        match self {
+            Self::Own => None,
+            Self::Oci(program) => Some(Cow::Borrowed(program)),
+            Self::Shim(shim) => {
+                let program = shim_options::runtime_of(&shim_file(&shim.program), &shim.options)?;
+                Some(Cow::Owned(OciProgram { program, vulnerable: Vulnerable::Warn }))
+            }
+        }
+    }
+
     /// What a shim is told of it; nothing where it does all by itself.
     ///
     /// # Errors

@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::fs;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +22,8 @@ use crate::cgroup;
 use crate::disks;
 use crate::facts::Facts;
 use crate::files;
+use crate::handlers::handler_name;
 use crate::handlers::probe::PROBES_MS;
-use crate::handlers::{Runner, handler_name};
 use crate::hooks;
 use crate::link::CallError;
 use crate::machine::Machine;
@@ -144,14 +145,20 @@ pub(crate) async fn launch(
     let handler = record.spec.handler.as_ref();
     let runner = machine.settings.handlers.runner(handler)?;
     let mut backend = runner.backend(handler)?;
-    if let Runner::Oci(program) = runner {
-        let (name, program) = (handler_name(handler).to_owned(), program.clone());
+    if let Some(program) = runner.runtime() {
+        let (name, program) = (handler_name(handler).to_owned(), program.into_owned());
         let what = format!("asking the runtime of handler {name}");
         let ask = move |machine: &Machine| machine.runtimes.admit(&name, &program, &machine.layout);
         let version = machine.blocking_within(what, PROBES_MS, ask).await?;
         if let Some(Kind::Oci(runtime)) = backend.as_mut().and_then(|backend| backend.kind.as_mut()) {
             runtime.version = version;
         }
+    }
+    if let Some(Kind::Shim(shim)) = backend.as_mut().and_then(|backend| backend.kind.as_mut()) {
+        let program = PathBuf::from(&shim.program);
+        let ask = move |machine: &Machine| Ok(machine.runtimes.shim_version(&program));
+        let what = "asking a shim for its version".to_owned();
+        shim.version = machine.blocking_within(what, PROBES_MS, ask).await?;
     }
     let remains = Remains::of(&machine, &record.id, None, PodEnd::Removed).await?;
     machine.places.learn(&record)?;

@@ -170,7 +170,7 @@ impl Actor for ShimSupervisor {
         actix::spawn(async move {
             let look = |machine: &Machine| {
                 for (handler, program) in machine.settings.handlers.programs() {
-                    machine.runtimes.look(handler.as_str(), program, &machine.layout);
+                    machine.runtimes.look(handler.as_str(), &program, &machine.layout);
                 }
                 Ok(())
             };

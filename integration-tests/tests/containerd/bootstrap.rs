@@ -12,14 +12,28 @@ use mainstay_task_api::introspection::RuntimeInfo;
 use mainstay_task_api::task::{ConnectRequest, ShutdownRequest};
 use mainstay_task_api::task_v3::TaskClient;
 use mainstay_task_api::{Message, task};
+use rustix::process::{Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::rig::SHIM;
+use crate::rig::{SHIM, clear_cgroup, shims_of};
 
 /// A bundle, and the shim's program under the name that makes it one.
 struct Bundle {
     directory: TempDir,
     program: PathBuf,
+}
+
+impl Drop for Bundle {
+    fn drop(&mut self) {
+        for shim in shims_of(&self.address()) {
+            // It may have ended.
+            let _ = kill_process(shim, Signal::KILL);
+        }
+        if let Ok(address) = fs::read_to_string(self.directory.path().join("address")) {
+            let _ = fs::remove_file(address.trim_start_matches("unix://"));
+        }
+        clear_cgroup(&self.cgroup());
+    }
 }
 
 impl Bundle {
@@ -34,8 +48,18 @@ impl Bundle {
         Some(Self { directory, program })
     }
 
+    fn address(&self) -> String {
+        self.directory.path().join("c.sock").display().to_string()
+    }
+
+    /// Above that of its container.
+    fn cgroup(&self) -> String {
+        let name = self.directory.path().file_name().expect("it has one").to_string_lossy();
+        format!("/{}", name.replace('.', "-"))
+    }
+
     async fn ask(&self, arguments: &[&str], input: &[u8], environment: &[(&str, &str)]) -> Output {
-        let address = self.directory.path().display().to_string();
+        let address = self.address();
         let mut command = Command::new(&self.program);
         command.args(["-namespace", "default", "-address", &address, "-id", "web"]).args(arguments);
         command.current_dir(self.directory.path()).envs(environment.iter().copied());
@@ -85,6 +109,61 @@ async fn each_way_to_be_started_gets_its_answer() {
     let result = bundle.ask(&["start"], &params.write_to_bytes().expect("small"), &[]).await;
     let result = BootstrapResult::parse_from_bytes(&result.stdout).expect("a result");
     assert_eq!((result.version, result.protocol.as_str(), &result.address), (3, "ttrpc", &address));
+    bundle.end_shim(&address).await;
+}
+
+/// A whole life by version 3, on a root that is a read-only bind: the kernel makes a bind read-only in a second step, which has to
+/// meet the mount and not what lies below it.
+#[tokio::test]
+async fn version_three_runs_a_container_on_a_read_only_bind() {
+    let Some(bundle) = Bundle::new() else { return };
+    let Some(busybox) = peer::find("busybox", "busybox-static") else { return };
+    let root = bundle.directory.path().join("plain");
+    fs::create_dir_all(root.join("bin")).expect("made");
+    fs::create_dir(root.join("dev")).expect("made");
+    fs::copy(busybox, root.join("bin/busybox")).expect("copied");
+    let script = "echo in; echo > /written || exit 4";
+    let spec = serde_json::json!({
+        "ociVersion": "1.1.0",
+        "process": {
+            "args": ["/bin/busybox", "sh", "-c", script], "cwd": "/", "user": {"uid": 0, "gid": 0}, "env": ["PATH=/bin"],
+        },
+        "root": {"path": "rootfs"},
+        "mounts": [{"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]}],
+        "linux": {
+            "cgroupsPath": format!("{}/web", bundle.cgroup()),
+            "namespaces": [{"type": "pid"}, {"type": "mount"}, {"type": "ipc"}, {"type": "uts"}],
+        },
+    });
+    fs::write(bundle.directory.path().join("config.json"), spec.to_string()).expect("written");
+    let answer = bundle.ask(&["start"], b"", &[("MAX_SHIM_VERSION", "3")]).await;
+    let answer: serde_json::Value = serde_json::from_slice(&answer.stdout).expect("JSON");
+    let address = answer["address"].as_str().expect("an address").to_owned();
+    let client = TaskClient::new(ttrpc::r#async::Client::connect(&address).await.expect("it listens"));
+    let context = || ttrpc::context::with_timeout(60_000_000_000);
+    let log = bundle.directory.path().join("web.log");
+    let create = task::CreateTaskRequest {
+        id: "web".to_owned(),
+        bundle: bundle.directory.path().display().to_string(),
+        rootfs: vec![task::Mount {
+            type_: "bind".to_owned(),
+            source: root.display().to_string(),
+            options: vec!["rbind".to_owned(), "ro".to_owned()],
+            ..Default::default()
+        }],
+        stdout: format!("file://{}", log.display()),
+        ..Default::default()
+    };
+    client.create(context(), &create).await.expect("created");
+    let id = || "web".to_owned();
+    client.start(context(), &task::StartRequest { id: id(), ..Default::default() }).await.expect("started");
+    let exit =
+        client.wait(context(), &task::WaitRequest { id: id(), ..Default::default() }).await.expect("an exit");
+    let text = fs::read_to_string(&log).expect("a log");
+    assert_eq!(exit.exit_status, 4, "{text}");
+    assert!(text.starts_with("in\n"), "{text}");
+    client.delete(context(), &task::DeleteRequest { id: id(), ..Default::default() }).await.expect("deleted");
+    assert!(!root.join("written").exists());
     bundle.end_shim(&address).await;
 }
 

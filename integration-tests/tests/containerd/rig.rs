@@ -184,14 +184,7 @@ impl Containerd {
 
     /// The process ids of its shims.
     pub fn shims(&self) -> Vec<Pid> {
-        let is_one = |pid: &i32| {
-            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let line = String::from_utf8_lossy(&line).into_owned();
-            line.contains(SHIM) && line.contains(&self.address())
-        };
-        let all = fs::read_dir("/proc").expect("there").flatten();
-        let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_one);
-        pids.filter_map(Pid::from_raw).collect()
+        shims_of(&self.address())
     }
 
     /// The socket of the shim that a container has.
@@ -241,18 +234,35 @@ impl Drop for Containerd {
                 let _ = fs::remove_file(address.trim_start_matches("unix://"));
             }
         }
-        for _ in 0..200 {
-            if cgroup_tops(&self.cgroup()).iter().filter(|top| !clear(top)).count() == 0 {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
+        clear_cgroup(&self.cgroup());
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         for line in mounts.lines().filter(|line| line.contains(&self.path().display().to_string())) {
             if let Some(place) = line.split(' ').nth(4) {
                 let _ = unmount(place, UnmountFlags::DETACH);
             }
         }
+    }
+}
+
+/// The process ids of the shims of a containerd with this address.
+pub fn shims_of(address: &str) -> Vec<Pid> {
+    let is_one = |pid: &i32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        line.contains(SHIM) && line.contains(address)
+    };
+    let all = fs::read_dir("/proc").expect("there").flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_one);
+    pids.filter_map(Pid::from_raw).collect()
+}
+
+/// Kills what is in the cgroups of a test, and removes them, for a bounded time.
+pub fn clear_cgroup(cgroup: &str) {
+    for _ in 0..200 {
+        if cgroup_tops(cgroup).iter().filter(|top| !clear(top)).count() == 0 {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
     }
 }
 

@@ -69,6 +69,11 @@ impl Backend {
         }
     }
 
+    /// Whether it has to be asked before a pod's cgroup is killed.
+    pub(crate) fn ends_in_order(&self) -> bool {
+        matches!(self, Self::Task(_))
+    }
+
     /// What stands behind this shim.
     pub(crate) fn info(&self) -> Option<wire::BackendInfo> {
         match self {

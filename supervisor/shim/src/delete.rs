@@ -153,16 +153,12 @@ pub(crate) async fn end_pod(shim: &Rc<Shim>, time: EndTime) {
             let _ = process.apply(Input::KillAsked);
         }
     }
+    if shim.backend().ends_in_order() {
+        end_in_order(shim, time).await;
+    }
     shim.kill_pod();
-    let all_gone = async {
-        for container in shim.containers() {
-            if container.init.identity().is_some() {
-                container.init.wait_ended().await;
-            }
-        }
-    };
     let killed = time.for_killing();
-    if timeout(killed, all_gone).await.is_err() {
+    if timeout(killed, all_gone(shim)).await.is_err() {
         logger::error!("processes of the pod cannot be killed within {} ms", killed.as_millis());
     }
     remove_pod_cgroup(shim).await;
@@ -170,6 +166,37 @@ pub(crate) async fn end_pod(shim: &Rc<Shim>, time: EndTime) {
     let last =
         containers.iter().map(|container| container.backend.tear_down(shim, container, time.for_hooks()));
     futures::future::join_all(last).await;
+}
+
+/// Has the shim behind this one end its containers and itself: it may keep what no cgroup holds, as one with virtual machines
+/// does. Each step has half of what is left of the time, and what does not end by then is killed with the rest.
+async fn end_in_order(shim: &Rc<Shim>, time: EndTime) {
+    let (backend, containers) = (shim.backend(), shim.containers());
+    let killed = async {
+        for container in &containers {
+            // What has ended by itself is killed.
+            let _ = backend.signal_all(container, Signal::KILL).await;
+        }
+        all_gone(shim).await;
+    };
+    if timeout(time.for_killing(), killed).await.is_err() {
+        logger::warning!("the containers of the pod do not end by the hand of their shim");
+    }
+    let limit = time.for_killing();
+    let torn_down = containers.iter().map(|container| container.backend.tear_down(shim, container, limit));
+    futures::future::join_all(torn_down).await;
+    if timeout(time.for_killing(), backend.end(shim)).await.is_err() {
+        logger::warning!("the shim behind this one does not end, and is killed");
+    }
+}
+
+/// Waits until no PID 1 runs.
+async fn all_gone(shim: &Shim) {
+    for container in shim.containers() {
+        if container.init.identity().is_some() {
+            container.init.wait_ended().await;
+        }
+    }
 }
 
 /// Removes the pod's cgroup and all below it.

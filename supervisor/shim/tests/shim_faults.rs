@@ -191,3 +191,16 @@ async fn output_comes_by_fifos_where_the_handler_says_so() {
     let id = rig.run_idle().await;
     assert_eq!(rig.exec(&id, &["sh", "-c", "seq 1 5000 | wc -l; exit 4"]).await.1, 4);
 }
+
+/// What is frozen cannot die, and the freezer is that of the shim behind.
+#[tokio::test]
+async fn a_paused_container_can_be_killed() {
+    let Some(rig) = start().await else { return };
+    let id = rig.run_idle().await;
+    let request = task::PauseRequest { id: id.clone(), ..Default::default() };
+    rig.task.pause(context(), &request).await.expect("paused");
+    assert_eq!(rig.status(&id).await, task::Status::PAUSED);
+    rig.kill(&id, "", 9).await.expect("sent");
+    assert_eq!(exit_of(&rig, &id).await, ExitStatus::Signaled { signal: 9 });
+    rig.delete(&id, "").await.expect("deleted");
+}

@@ -42,7 +42,11 @@ const WORDS_MAX_BYTES: usize = 256;
 
 /// The runtimes that were asked, by the paths of their programs.
 #[derive(Debug, Default)]
-pub(crate) struct Runtimes(Mutex<BTreeMap<PathBuf, Arc<Place>>>);
+pub(crate) struct Runtimes {
+    programs: Mutex<BTreeMap<PathBuf, Arc<Place>>>,
+    /// The versions of shims, by their programs.
+    shims: Mutex<BTreeMap<PathBuf, (FileState, String)>>,
+}
 
 /// A program; locked while it is asked, so that it is asked once.
 type Place = Mutex<Option<Arc<Known>>>;
@@ -126,12 +130,27 @@ impl Runtimes {
         }
     }
 
+    /// The version of a shim of containerd's; empty when it does not say.
+    pub(crate) fn shim_version(&self, program: &Path) -> String {
+        let Ok(file) = FileState::of(program) else { return String::new() };
+        let shims = || self.shims.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = shims().get(program).filter(|(known, _)| *known == file).cloned();
+        if let Some((_, version)) = known {
+            return version;
+        }
+        // One that hangs holds up nobody's but its own.
+        let answer = run(program, "-v").unwrap_or_default();
+        let version = said_version(&String::from_utf8_lossy(&answer)).unwrap_or_default();
+        shims().insert(program.to_owned(), (file, version.clone()));
+        version
+    }
+
     fn of(&self, handler: &str, program: &str, layout: &Layout) -> Result<Arc<Known>> {
         let path = PathBuf::from(find(&format!("handler.{handler}.runtime"), program)?);
         let unavailable = |error| Error::unavailable(format!("handler {handler}: {path:?}"), error);
         let file = FileState::of(&path).map_err(unavailable)?;
         let place = {
-            let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut places = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(places.entry(path.clone()).or_default())
         };
         let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
@@ -255,6 +274,15 @@ fn kill_group(child: &Child) {
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         let _ = kill_process_group(group, Signal::KILL);
     }
+}
+
+/// What stands behind the word "version" and a colon, however it is spelt.
+fn said_version(answer: &str) -> Option<String> {
+    let place = answer.to_ascii_lowercase().find("version:")?;
+    let rest = answer.get(place + "version:".len()..)?.trim_start();
+    let version: String =
+        rest.chars().take_while(|c| !c.is_whitespace() && *c != ',').take(WORDS_MAX_BYTES).collect();
+    (!version.is_empty()).then_some(version)
 }
 
 /// The last line of an answer, short.

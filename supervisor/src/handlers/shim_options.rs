@@ -19,6 +19,9 @@ use super::OptionValue;
 /// What the file names of runc's shims begin with.
 const RUNC_SHIMS: &str = "containerd-shim-runc-";
 
+/// What these call when they are told nothing else.
+const RUNC: &str = "runc";
+
 /// Options on the wire.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct WireOptions {
@@ -44,6 +47,18 @@ pub(super) fn on_wire(
     };
     let value = value.map_err(|error| Error::invalid(field, error.to_string(), "shorter options"))?;
     Ok(WireOptions { kind: kind.to_owned(), value })
+}
+
+/// The runtime that a shim for runc calls; none for other shims.
+pub(super) fn runtime_of(program: &str, options: &BTreeMap<String, OptionValue>) -> Option<String> {
+    let file = Path::new(program).file_name()?.to_str()?;
+    if !file.starts_with(RUNC_SHIMS) {
+        return None;
+    }
+    match options.get("BinaryName") {
+        Some(OptionValue::Text(name)) if !name.is_empty() => Some(name.clone()),
+        _ => Some(RUNC.to_owned()),
+    }
 }
 
 fn runc(field: &str, options: &BTreeMap<String, OptionValue>) -> Result<RuncOptions> {
@@ -145,6 +160,14 @@ mod tests {
         assert_eq!((message.binary_name.as_str(), message.no_pivot_root), ("crun", true));
         let none = on_wire("handler.x.options", "/usr/bin/containerd-shim-runc-v2", &options(&[]));
         assert_eq!(none.expect("good").kind, "containerd.runc.v1.Options");
+    }
+
+    #[test]
+    fn a_shim_for_runc_calls_what_it_is_told() {
+        let of = |program, given: &[(&str, OptionValue)]| runtime_of(program, &options(given));
+        assert_eq!(of("/usr/bin/containerd-shim-runc-v2", &[]).as_deref(), Some("runc"));
+        assert_eq!(of("containerd-shim-runc-v2", &[("BinaryName", text("crun"))]).as_deref(), Some("crun"));
+        assert_eq!(of("containerd-shim-kata-v2", &[]), None);
     }
 
     #[test]

@@ -251,8 +251,8 @@ async fn make_bundle(creation: &Creation) -> Result<()> {
             });
         }
         let handler = pod.spec.handler.as_ref();
-        if let Ok(Runner::Oci(program)) = machine.settings.handlers.runner(handler) {
-            machine.runtimes.check(handler_name(handler), program, &machine.layout, &spec)?;
+        if let Some(program) = machine.settings.handlers.runner(handler).ok().and_then(Runner::runtime) {
+            machine.runtimes.check(handler_name(handler), &program, &machine.layout, &spec)?;
         }
         let limits = spec.linux().as_ref().and_then(|linux| linux.resources().as_ref());
         check_limits(machine, limits)?;

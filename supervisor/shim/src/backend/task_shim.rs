@@ -162,6 +162,7 @@ impl TaskShim {
         let living: Vec<_> = self.living().collect();
         wire::BackendInfo {
             program: self.settings.program.to_string_lossy().into_owned(),
+            version: self.settings.version.clone(),
             protocol: living.first().map_or("", |external| external.protocol()).to_owned(),
             pids: living
                 .iter()

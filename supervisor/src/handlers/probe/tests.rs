@@ -118,3 +118,12 @@ fn real_runtimes_are_understood() {
         }
     }
 }
+
+#[test]
+fn shims_say_their_version_each_in_its_way() {
+    let containerd = "containerd-shim-runc-v2:\n  Version:  1.6.20~ds1\n  Revision: 1.6.20~ds1-1+deb12u3\n";
+    assert_eq!(said_version(containerd).as_deref(), Some("1.6.20~ds1"));
+    let kata = "containerd-shim-kata-v2: id: \"io.containerd.kata.v2\", version: 3.2.0, commit: 1234";
+    assert_eq!(said_version(kata).as_deref(), Some("3.2.0"));
+    assert_eq!(said_version("no such flag"), None);
+}

@@ -41,6 +41,8 @@ const SHIM_CONNECT_TASK_MS: u64 = 4_000;
 const SANDBOX_START_MS: u64 = 60_000;
 /// How long an orderly end may take, in milliseconds; after that it is killed.
 const SHIM_END_MS: u64 = 1_500;
+/// How long after a broken connection the end of its process is waited for, in milliseconds.
+const PROCESS_END_SHOWS_MS: u64 = 300;
 /// How long after the death of a shim the ends of its containers are waited for, in milliseconds: they are killed, and come to
 /// this shim as orphans.
 const ORPHANS_MS: u64 = 3_000;
@@ -189,19 +191,20 @@ impl External {
         }
     }
 
-    async fn ended(&self, id: &str) -> String {
-        let process = async {
-            let Some(process) = &self.process else { return std::future::pending().await };
-            // It fails when the runtime ends.
-            let _ = process.pidfd.readable().await;
-            let how = wait_status::ending(process.identity, process.pidfd.get_ref().as_fd());
-            let how = match how {
-                Some(Ending::Exited { code }) => format!(" with code {code}"),
-                Some(Ending::Signaled { signal }) => format!(" by signal {signal}"),
-                _ => String::new(),
-            };
-            format!("its process {} has ended{how}", process.identity.pid)
+    /// Waits for the end of its process, where that is known.
+    async fn process_end(&self) -> String {
+        let Some(process) = &self.process else { return std::future::pending().await };
+        // It fails when the runtime ends.
+        let _ = process.pidfd.readable().await;
+        let how = match wait_status::ending(process.identity, process.pidfd.get_ref().as_fd()) {
+            Some(Ending::Exited { code }) => format!(" with code {code}"),
+            Some(Ending::Signaled { signal }) => format!(" by signal {signal}"),
+            _ => String::new(),
         };
+        format!("its process {} has ended{how}", process.identity.pid)
+    }
+
+    async fn ended(&self, id: &str) -> String {
         let machinery = async {
             if self.sandbox.get() == Sandbox::Without {
                 return std::future::pending().await;
@@ -212,10 +215,15 @@ impl External {
                 Err(_) => std::future::pending().await,
             }
         };
+        let connection = async {
+            let reason = self.client.broken().await;
+            // Mostly because its process ends, which says more.
+            timeout(Duration::from_millis(PROCESS_END_SHOWS_MS), self.process_end()).await.unwrap_or(reason)
+        };
         tokio::select! {
-            reason = process => reason,
+            reason = self.process_end() => reason,
             reason = machinery => reason,
-            reason = self.client.broken() => reason,
+            reason = connection => reason,
         }
     }
 

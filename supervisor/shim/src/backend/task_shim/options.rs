@@ -33,6 +33,8 @@ pub(crate) struct Settings {
     /// What goes with a new container; nothing when the type is empty.
     pub(crate) options_type: String,
     pub(crate) options: Vec<u8>,
+    /// As whoever started this shim has asked it; for show.
+    pub(crate) version: String,
 }
 
 impl TryFrom<&wire::TaskShim> for Settings {
@@ -54,6 +56,7 @@ impl TryFrom<&wire::TaskShim> for Settings {
             },
             options_type: request.options_type.clone(),
             options: request.options.clone(),
+            version: request.version.clone(),
         })
     }
 }
