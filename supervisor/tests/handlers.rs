@@ -100,7 +100,7 @@ async fn pods_of_a_program_that_is_missing_or_has_holes_are_refused_and_leave_no
         let mut pod = world.sandbox(name);
         pod.spec.handler = Some(handler(name));
         let launched = supervisor.address.send(LaunchShim { record: pod.clone() }).await.expect("it runs");
-        let error = launched.err().expect("refused").to_string();
+        let error = launched.expect_err("refused").to_string();
         assert!(error.contains(said), "{error}");
         assert!(world.left(&pod).is_empty(), "{:?}", world.left(&pod));
     }
