@@ -211,6 +211,9 @@ fn below(top: u32, except: Option<u32>, parents: &[(u32, u32)]) -> BTreeSet<u32>
     }
 }
 
+/// The steps of one of the rounds.
+type Round = fn(&OfHandler) -> &BTreeMap<&'static str, Summary>;
+
 /// Prints a column for each handler.
 pub(super) fn print_table(options: &Lifecycle, report: &Report) {
     let ms = |us: u64| format!("{}.{:02}", us / 1000, us % 1000 / 10);
@@ -225,7 +228,7 @@ pub(super) fn print_table(options: &Lifecycle, report: &Report) {
     if let Some(floor) = &report.floor {
         line("floor: clone, mounts, exec", &mut std::iter::once(pair(Some(floor))));
     }
-    let rounds: [(String, fn(&OfHandler) -> &BTreeMap<&'static str, Summary>); 2] = [
+    let rounds: [(String, Round); 2] = [
         ("one at a time".to_owned(), |one| &one.sequential),
         (format!("{} at a time", options.parallel), |one| &one.parallel),
     ];
