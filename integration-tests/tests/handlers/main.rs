@@ -43,6 +43,7 @@ scenarios! {
     streams::an_exec_has_output_code_and_input,
     streams::a_mebibyte_of_an_exec_arrives_whole,
     streams::a_terminal_has_its_size,
+    streams::a_terminal_of_an_exec_has_its_size,
     streams::attaching_before_the_start_loses_nothing,
     streams::a_log_is_reopened,
     control::stop_keeps_its_grace_time,

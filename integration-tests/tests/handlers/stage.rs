@@ -35,6 +35,11 @@ const EXCEPTIONS: &[(By, &str, &str)] = &[
         "mounts_are_there_and_the_root_is_not_the_hosts",
         "crun 1.8 does not know mounts that are read-only with all below them, and they are refused by name",
     ),
+    (
+        By::Crun,
+        "a_terminal_of_an_exec_has_its_size",
+        "crun 1.8 tells an exec's terminal its size a moment after its program has begun",
+    ),
     (By::Crun, "a_folder_is_no_command", "crun 1.8 says \"open executable\", and not of what"),
 ];
 

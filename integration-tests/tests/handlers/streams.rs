@@ -104,6 +104,13 @@ pub async fn a_terminal_has_its_size(stage: Stage) {
     let log = stage.runtime.container(&container).expect("listed").record.log_path.clone();
     wait::until("its size is in the log", || fs::read_to_string(&log).ok()?.contains("30 90").then_some(()))
         .await;
+    stage.finish().await;
+}
+
+/// The same of an exec, whose program runs at once.
+pub async fn a_terminal_of_an_exec_has_its_size(stage: Stage) {
+    let pod = stage.pod("p").await;
+    let container = stage.runtime.started(&pod, "c", "exec sleep 1000").await;
     let mut spec = ExecSpec::new(["stty", "size"]);
     spec.process.terminal = Terminal::Tty(WindowSize { rows: 40, columns: 120 });
     let output = wait::finish("an exec ends", stage.runtime.exec_output(&container, spec)).await;

@@ -128,11 +128,11 @@ fn serving(arguments: &Arguments, plan: &Plan) -> io::Result<PathBuf> {
         .stderr(log(&arguments.bundle))
         .process_group(0);
     // The reading end of a pipe whose other end is ours: it closes when `start` has answered.
-    let (started, _held) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let (started, held) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     container::with_descriptors(&mut command, [listener, started]);
     command.spawn()?;
     // It ends with this process, and not before.
-    std::mem::forget(_held);
+    std::mem::forget(held);
     Ok(socket)
 }
 
