@@ -14,7 +14,7 @@ use mainstay_task_api::{MessageField, RESOURCES_TYPE_URL};
 use oci_spec::runtime::LinuxResources;
 use rustix::process::Pid;
 
-use super::TaskShim;
+use super::{TaskShim, metrics};
 use crate::container::{Container, Paused};
 use crate::failure::Failure;
 use crate::logger;
@@ -128,7 +128,17 @@ impl TaskShim {
 
     /// See [`crate::backend::Backend::stats`].
     pub(in crate::backend) async fn stats(&self, container: &Container) -> Result<Stats, Failure> {
-        container.measure()
+        if !container.pids()?.is_empty() || container.init.exit().is_some() {
+            return container.measure();
+        }
+        // They are where only the shim can see them.
+        let request = wire::StatsRequest { id: container.id.as_str().to_owned(), ..Default::default() };
+        let by = self.external_of(&container.id)?;
+        let answer = by.task::<wire::StatsResponse>("Stats", &request, SHIM_CALL_MS).await?;
+        match answer.stats.as_ref().and_then(|any| metrics::read(any, logger::now())) {
+            Some(stats) => Ok(Stats { log_bytes_lost: container.init.output.log_bytes_lost(), ..stats }),
+            None => container.measure(),
+        }
     }
 
     /// See [`crate::backend::Backend::pids`].

@@ -51,7 +51,7 @@ impl Fifos {
             directory,
         };
         let mut held = Vec::new();
-        let stdin = fifos.stdin.as_deref().map(|path| open_stdin(path)).transpose()?;
+        let stdin = fifos.stdin.as_deref().map(open_stdin).transpose()?;
         let stdout = open_output(&fifos.stdout, &mut held)?;
         let stderr = fifos.stderr.as_deref().map(|path| open_output(path, &mut held)).transpose()?;
         Ok((fifos, OwnEnds { stdin, output: Ends::Fifos { stdout, stderr }, held }))
