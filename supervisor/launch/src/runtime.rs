@@ -16,7 +16,7 @@ use std::path::Path;
 
 use oci_spec::runtime::{Process, Spec, User};
 use rustix::fs::{Mode, OFlags};
-use rustix::mount::{MountPropagationFlags, mount_change};
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::process::{Pid, Signal, set_parent_process_death_signal, umask};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
@@ -40,6 +40,10 @@ use crate::user_namespace::{IdMap, UserNamespace};
 
 /// The file of a bundle that has its spec.
 const CONFIG: &str = "config.json";
+/// Where the root is mounted, in the runtime's own mount name space, for a container in a user name space: the first that is
+/// there and that nothing is mounted from. A runtime sets such a container up as the container's root, who may not go through
+/// directories that are the host's root's alone.
+const OPEN_PLACES: [&str; 4] = ["/dev/shm", "/mnt", "/media", "/srv"];
 /// The umask of a runtime.
 const RUNTIME_UMASK: u32 = 0o022;
 
@@ -131,7 +135,7 @@ pub fn mount_bundle(bundle: ContainerBundle<'_>) -> Result<Launching> {
     let user = UserNamespace::of(bundle.spec)?;
     let keep: Vec<BorrowedFd<'_>> = user.as_ref().map(AsFd::as_fd).into_iter().collect();
     clone::start(0, None, CgroupEntry::default(), &keep, |control| {
-        mount_and_write(bundle, user.as_ref())?;
+        mount_and_write(bundle, user.as_ref(), bundle.directory)?;
         control.ready(None, &[]);
         crate::syscall::exit_now(0)
     })
@@ -204,26 +208,46 @@ fn container(
         let place = || attach(tree.as_fd(), &open_host_directory(path)?);
         place().context(Step::Mounts, || format!("{path:?}"))?;
     }
-    mount_and_write(bundle, user)
+    let Some(user) = user else { return mount_and_write(bundle, None, bundle.directory) };
+    let place = open_place(bundle.spec)?;
+    mount("tmpfs", place, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=755")
+        .context(Step::RootMount, || format!("a place for it at {place:?}"))?;
+    mount_and_write(bundle, Some(user), place)
 }
 
-/// Mounts the root in this mount name space, and writes the spec.
-fn mount_and_write(bundle: ContainerBundle<'_>, user: Option<&UserNamespace<'_>>) -> Result<()> {
+fn open_place(spec: &Spec) -> Result<&'static Path> {
+    let mounts = spec.mounts().as_deref().unwrap_or_default();
+    let is_free = |place: &&Path| {
+        let mut sources = mounts.iter().filter_map(|mount| mount.source().as_deref());
+        place.is_dir() && !sources.any(|source| source.starts_with(place) || place.starts_with(source))
+    };
+    OPEN_PLACES.map(Path::new).iter().find(|place| is_free(place)).copied().ok_or_else(|| {
+        let places = OPEN_PLACES.join(", ");
+        invalid("mounts", format!("they take all places where a root may be mounted meanwhile: {places}"))
+    })
+}
+
+/// Mounts the root below `place` in this mount name space, and writes the spec.
+fn mount_and_write(
+    bundle: ContainerBundle<'_>,
+    user: Option<&UserNamespace<'_>>,
+    place: &Path,
+) -> Result<()> {
     let ContainerBundle { spec, directory, root, cgroup } = bundle;
     let mut sources = SourceTrees::default();
     if let Some(user) = user {
         sources.map(root, directory, &[], user)?;
     }
-    let mounted = rootfs::mount_root_here(root, &sources, directory, mount_label(spec))?;
+    let mounted = rootfs::mount_root_here(root, &sources, place, mount_label(spec))?;
     let proc = HostProc::open().context(Step::Mounts, || "opening the host's /proc".to_owned())?;
     let credentials = match spec.process() {
         Some(process) => Some(resolve(&mounted, &proc, spec, process, user_annotation(spec))?),
         None => None,
     };
     let mut written = spec.clone();
-    let mut place = spec.root().clone().unwrap_or_default();
-    place.set_path(directory.join(rootfs::ROOTFS_DIRECTORY));
-    written.set_root(Some(place));
+    let mut path = spec.root().clone().unwrap_or_default();
+    path.set_path(place.join(rootfs::ROOTFS_DIRECTORY));
+    written.set_root(Some(path));
     let mut linux = spec.linux().clone().unwrap_or_default();
     linux.set_cgroups_path(Some(cgroup.to_owned()));
     written.set_linux(Some(linux));

@@ -292,3 +292,33 @@ async fn users_are_looked_up_in_the_root() {
     let error = message(&error);
     assert!(error.contains("the container's /etc/passwd has no user \"nobody\""), "{error}");
 }
+
+/// Hooks are the runtime's: each runs once, in its turn, and those of the end before the deletion is answered.
+#[tokio::test]
+async fn hooks_are_run_by_the_runtime() {
+    if !possible() {
+        return;
+    }
+    let world = world(CALL_LONG_MS).await;
+    let told = world.rig.scratch().join("told");
+    let hook = |point: &str| serde_json::json!([{ "path": "/bin/sh", "args": ["sh", "-c", format!("echo {point} >> {}", told.display())] }]);
+    let hooks = |spec: &mut serde_json::Value| {
+        let points = ["prestart", "createRuntime", "poststart", "poststop"];
+        spec["hooks"] = points.into_iter().map(|point| (point.to_owned(), hook(point))).collect();
+    };
+    let id = world.rig.run(&Plan { args: &["sleep", "1000"], edit: &hooks, ..Plan::default() }).await;
+    let said = || std::fs::read_to_string(&told).unwrap_or_default();
+    until("the hooks of the start", || said() == "prestart\ncreateRuntime\npoststart\n").await;
+    world.rig.kill(&id, "", 9).await.expect("sent");
+    world.rig.wait(&id, "").await;
+    world.rig.delete(&id, "").await.expect("deleted");
+    assert_eq!(said(), "prestart\ncreateRuntime\npoststart\npoststop\n");
+    let failing = |spec: &mut serde_json::Value| {
+        let hook = serde_json::json!([{ "path": "/bin/sh", "args": ["sh", "-c", "echo no >&2; exit 3"] }]);
+        spec["hooks"] = serde_json::json!({ "createRuntime": hook });
+    };
+    let plan = Plan { edit: &failing, ..Plan::default() };
+    let error = world.rig.try_create("c9", &plan).await.expect_err("refused");
+    assert!(message(&error).contains("hook"), "{error}");
+    assert!(world.rig.container_cgroup("c9").v1_procs().expect("readable").is_empty());
+}

@@ -104,8 +104,9 @@ impl Abilities {
         let linux = self.features.linux.as_ref();
         let idmap = linux.and_then(|linux| linux.mount_extensions.as_ref()?.idmap.as_ref()?.enabled);
         let idmap = idmap.unwrap_or_else(|| self.since(Version::new(1, 2, 0), Version::new(1, 9, 0)));
-        let known = |option: &str| {
-            self.features.mount_options.as_ref().is_some_and(|known| known.iter().any(|each| each == option))
+        let known = |option: &str| match &self.features.mount_options {
+            Some(known) => known.iter().any(|each| each == option),
+            None => self.since(Version::new(1, 1, 0), Version::new(1, 4, 0)),
         };
         for (index, mount) in spec.mounts().iter().flatten().enumerate() {
             let field = || format!("mounts[{index}] ({:?})", mount.destination());
