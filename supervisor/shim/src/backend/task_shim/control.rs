@@ -49,9 +49,12 @@ impl TaskShim {
         let limit_ms = if signal == Signal::KILL { SHIM_KILL_MS } else { SHIM_SIGNAL_MS };
         let by = self.external_of(&container.id)?;
         match by.task::<Empty>("Kill", &request, limit_ms).await {
-            // What is frozen cannot die.
+            // What is frozen cannot die. Some thaw it with the kill, and say so to a Resume.
             Ok(_) if signal == Signal::KILL && container.paused() == Paused::Yes => {
-                self.resume(container).await
+                match self.resume(container).await {
+                    Err(_) if process.key.exec.is_none() => container.kill_all(),
+                    _ => Ok(()),
+                }
             }
             Ok(_) => Ok(()),
             Err(error) if error.is_not_found() => Err(Failure::Gone { process: process.key.clone() }),
