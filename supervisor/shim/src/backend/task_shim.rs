@@ -17,12 +17,13 @@
 //! | module | holds |
 //! |---|---|
 //! | `home` | the paths |
-//! | `launch`, `answer` | starting one |
+//! | `launch`, `running`, `answer` | starting one |
 //! | `external` | one of them: its connection, its life, its death |
 //! | `client` | calls |
+//! | `log` | what one logs |
 //! | `events`, `exits`, `wait_status` | how a process's end becomes known |
 //! | `streams`, `logger`, `fifo` | streams |
-//! | `container`, `control` | what is done with containers |
+//! | `container`, `exec`, `control`, `metrics` | what is done with containers |
 //! | `bundle`, `options` | what it is given to read |
 //!
 //! Invariants:
@@ -36,13 +37,17 @@ mod client;
 mod container;
 mod control;
 mod events;
+mod exec;
 mod exits;
 mod external;
 mod fifo;
 mod home;
 mod launch;
+mod log;
 mod logger;
+mod metrics;
 mod options;
+mod running;
 mod streams;
 mod wait_status;
 
@@ -181,7 +186,7 @@ impl TaskShim {
         bundle: &std::path::Path,
     ) -> Result<Rc<External>, Failure> {
         // Dropped again where a shim that is there answers.
-        let log = external::follow_log(bundle)?;
+        let log = log::follow(bundle)?;
         let launch =
             Launch { program: &self.settings.program, home: &self.home, id, bundle, cgroup: &self.cgroup };
         let answer = launch.start(shim).await?;

@@ -6,19 +6,15 @@
 //!
 //! Owns: these steps. Never: makes the cgroup or the log; leaves a root mounted whose container is gone.
 
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
 use mainstay_cgroups::Cgroup;
-use mainstay_launch::{ContainerBundle, Preparation, ROOTFS_DIRECTORY};
+use mainstay_launch::{ContainerBundle, ROOTFS_DIRECTORY};
 use mainstay_task_api::streams::Terminal;
 use mainstay_task_api::task as wire;
-use mainstay_task_api::well_known_types::any::Any;
 use mainstay_task_api::well_known_types::empty::Empty;
-use mainstay_task_api::{MessageField, PROCESS_TYPE_URL};
-use oci_spec::runtime::BoxBuilder;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -27,7 +23,7 @@ use tokio::time::{Instant, timeout};
 use super::answer::TaskVersion;
 use super::external::External;
 use super::launch::Launch;
-use super::streams::{Connected, Made};
+use super::streams::Made;
 use super::{Served, TaskShim, bundle};
 use crate::backend::Parts;
 use crate::container::Container;
@@ -43,11 +39,11 @@ use crate::stdin::StdinMode;
 use crate::task::Input;
 
 /// How long a shim may take to start a process, in milliseconds: less than the supervisor gives this one.
-const SHIM_START_MS: u64 = 9_000;
+pub(super) const SHIM_START_MS: u64 = 9_000;
 /// How long it may take to register an exec, or to close an input, in milliseconds.
-const SHIM_EXEC_MS: u64 = 4_000;
+pub(super) const SHIM_EXEC_MS: u64 = 4_000;
 /// How long it may take to delete something, in milliseconds: it may wait for the last of the output.
-const SHIM_TASK_DELETE_MS: u64 = 6_000;
+pub(super) const SHIM_TASK_DELETE_MS: u64 = 6_000;
 
 impl TaskShim {
     /// See [`crate::backend::Backend::set_up`].
@@ -134,71 +130,6 @@ impl TaskShim {
         }
     }
 
-    /// See [`crate::backend::Backend::exec`].
-    pub(in crate::backend) async fn exec(
-        self: &Rc<Self>,
-        shim: &Rc<Shim>,
-        container: &Rc<Container>,
-        process: &Rc<Process>,
-    ) -> Result<(), Failure> {
-        let by = self.external_of(&container.id)?;
-        let not_found = || Failure::NotFound { process: process.key.clone() };
-        let mut program = process.take_program().ok_or_else(not_found)?;
-        if let Some(size) = process.initial_size() {
-            let sized = BoxBuilder::default().height(u64::from(size.rows)).width(u64::from(size.columns));
-            program.set_console_size(sized.build().ok());
-        }
-        let program = self.exec_spec(container, &program).await?;
-        let (names, streams) = self.streams(process)?;
-        let request = wire::ExecProcessRequest {
-            id: container.id.as_str().to_owned(),
-            exec_id: process.key.exec_text().to_owned(),
-            terminal: process.terminal == Terminal::Yes,
-            stdin: names.stdin,
-            stdout: names.stdout,
-            stderr: names.stderr,
-            spec: MessageField::some(program),
-            ..Default::default()
-        };
-        let begun = begin_exec(&by, &request).await;
-        let connected = streams.connect(process, Made::from(&begun))?;
-        self.adopt(shim, container, process, begun?)?;
-        let _ = process.apply(Input::Executed);
-        self.expect_end(shim, process, &by);
-        follow_stdin(process, &by);
-        tokio::task::spawn_local(forget_exec(process.clone(), by, connected));
-        Ok(())
-    }
-
-    /// What an exec is to run, with its user by numbers.
-    async fn exec_spec(
-        &self,
-        container: &Container,
-        program: &oci_spec::runtime::Process,
-    ) -> Result<Any, Failure> {
-        let file = self.home.exec(self.next_number());
-        let value = match (container.init.identity(), container.init.pidfd()) {
-            (Some(init), Some(pidfd)) => {
-                let prepared = mainstay_launch::prepare_exec(Preparation::Exec {
-                    spec: &container.spec()?,
-                    process: program,
-                    user: program.user().username().as_deref(),
-                    target: init.pid,
-                    target_fd: pidfd.as_fd(),
-                    file: &file,
-                })?;
-                errand::done(prepared).await?;
-                let read = std::fs::read(&file);
-                // Of no use any more; what is left of it goes with the pod.
-                let _ = std::fs::remove_file(&file);
-                read.map_err(|source| Failure::File { path: file, doing: "read", source })?
-            }
-            // Its root is out of sight, in a machine of its own; whoever runs it looks the user up.
-            _ => serde_json::to_vec(program).map_err(|source| Failure::Spec { path: file, source })?,
-        };
-        Ok(Any { type_url: PROCESS_TYPE_URL.to_owned(), value, ..Default::default() })
-    }
-
     /// See [`crate::backend::Backend::tear_down`].
     pub(in crate::backend) async fn tear_down(
         &self,
@@ -258,7 +189,7 @@ impl TaskShim {
 
     /// Takes charge of a process that the shim says it has made. One that is not in the pod is nobody's that it may name; one
     /// that is not the container's own (a virtual machine is its shim's) is never signalled or reaped by this shim.
-    fn adopt(
+    pub(super) fn adopt(
         &self,
         shim: &Rc<Shim>,
         container: &Container,
@@ -282,21 +213,8 @@ impl TaskShim {
     }
 }
 
-async fn begin_exec(by: &External, request: &wire::ExecProcessRequest) -> Result<u32, Failure> {
-    by.task::<Empty>("Exec", request, SHIM_EXEC_MS).await?;
-    let start =
-        wire::StartRequest { id: request.id.clone(), exec_id: request.exec_id.clone(), ..Default::default() };
-    match by.task::<wire::StartResponse>("Start", &start, SHIM_START_MS).await {
-        Ok(started) => Ok(started.pid),
-        Err(error) => {
-            delete_exec(by, &request.id, &request.exec_id).await;
-            Err(error.into())
-        }
-    }
-}
-
 /// Has the shim close its side of an input when ours is closed.
-fn follow_stdin(process: &Rc<Process>, by: &Rc<External>) {
+pub(super) fn follow_stdin(process: &Rc<Process>, by: &Rc<External>) {
     if process.stdin.mode() == StdinMode::Null {
         return;
     }
@@ -316,23 +234,6 @@ fn follow_stdin(process: &Rc<Process>, by: &Rc<External>) {
             logger::warning!("{}: {error}", process.key);
         }
     });
-}
-
-/// Has the shim forget an exec that has ended and whose output has been read.
-async fn forget_exec(process: Rc<Process>, by: Rc<External>, streams: Connected) {
-    process.wait_ended().await;
-    process.output.over().await;
-    delete_exec(&by, process.key.container.as_str(), process.key.exec_text()).await;
-    drop(streams);
-}
-
-async fn delete_exec(by: &External, id: &str, exec: &str) {
-    let request = wire::DeleteRequest { id: id.to_owned(), exec_id: exec.to_owned(), ..Default::default() };
-    match by.task::<wire::DeleteResponse>("Delete", &request, SHIM_TASK_DELETE_MS).await {
-        Ok(_) | Err(super::CallError::Gone { .. }) => {}
-        Err(error) if error.is_not_found() => {}
-        Err(error) => logger::warning!("exec {exec} of container {id}: {error}"),
-    }
 }
 
 /// Has the shim delete a container; whether it did.

@@ -14,7 +14,7 @@ use mainstay_task_api::{MessageField, RESOURCES_TYPE_URL};
 use oci_spec::runtime::LinuxResources;
 use rustix::process::Pid;
 
-use super::TaskShim;
+use super::{TaskShim, metrics};
 use crate::container::{Container, Paused};
 use crate::failure::Failure;
 use crate::logger;
@@ -49,9 +49,12 @@ impl TaskShim {
         let limit_ms = if signal == Signal::KILL { SHIM_KILL_MS } else { SHIM_SIGNAL_MS };
         let by = self.external_of(&container.id)?;
         match by.task::<Empty>("Kill", &request, limit_ms).await {
-            // What is frozen cannot die.
+            // What is frozen cannot die. Some thaw it with the kill, and say so to a Resume.
             Ok(_) if signal == Signal::KILL && container.paused() == Paused::Yes => {
-                self.resume(container).await
+                match self.resume(container).await {
+                    Err(_) if process.key.exec.is_none() => container.kill_all(),
+                    _ => Ok(()),
+                }
             }
             Ok(_) => Ok(()),
             Err(error) if error.is_not_found() => Err(Failure::Gone { process: process.key.clone() }),
@@ -128,7 +131,17 @@ impl TaskShim {
 
     /// See [`crate::backend::Backend::stats`].
     pub(in crate::backend) async fn stats(&self, container: &Container) -> Result<Stats, Failure> {
-        container.measure()
+        if !container.pids()?.is_empty() || container.init.exit().is_some() {
+            return container.measure();
+        }
+        // They are where only the shim can see them.
+        let request = wire::StatsRequest { id: container.id.as_str().to_owned(), ..Default::default() };
+        let by = self.external_of(&container.id)?;
+        let answer = by.task::<wire::StatsResponse>("Stats", &request, SHIM_CALL_MS).await?;
+        match answer.stats.as_ref().and_then(|any| metrics::read(any, logger::now())) {
+            Some(stats) => Ok(Stats { log_bytes_lost: container.init.output.log_bytes_lost(), ..stats }),
+            None => container.measure(),
+        }
     }
 
     /// See [`crate::backend::Backend::pids`].

@@ -20,14 +20,14 @@ use mainstay_task_api::sandbox as wire;
 use mainstay_task_api::task::{ConnectRequest, ConnectResponse, ShutdownRequest};
 use mainstay_task_api::well_known_types::empty::Empty;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncBufReadExt, BufReader, Interest};
 use tokio::sync::watch as state;
 use tokio::time::timeout;
 
 use super::answer::{Answer, TaskVersion};
 use super::client::{CallError, Client, Death};
-use super::{Background, TaskShim, fifo, wait_status};
+use super::{Background, TaskShim, wait_status};
 use crate::failure::Failure;
 use crate::identity::{Identity, send_signal};
 use crate::logger;
@@ -46,8 +46,6 @@ const PROCESS_END_SHOWS_MS: u64 = 300;
 /// How long after the death of a shim the ends of its containers are waited for, in milliseconds: they are killed, and come to
 /// this shim as orphans.
 const ORPHANS_MS: u64 = 3_000;
-/// The most that is read of a line that it logs, in bytes.
-const LOG_LINE_MAX_BYTES: u64 = 8 * 1024;
 
 /// One shim of others.
 #[derive(Debug)]
@@ -294,42 +292,4 @@ pub(super) async fn watch(backend: Rc<TaskShim>, shim: Rc<Shim>, external: Rc<Ex
 fn unknown(shim: &Rc<Shim>, process: &Rc<Process>) {
     shim.forget_process(process);
     shim.process_ended(process, Ending::Unknown { reason: UnknownReason::ShimDied });
-}
-
-/// Takes what a shim logs into the log of this one: the FIFO `log` of its bundle, which is there before the shim is.
-pub(super) fn follow_log(bundle: &Path) -> Result<Background, Failure> {
-    let path = bundle.join("log");
-    let failed = |doing| {
-        let path = path.clone();
-        move |source| Failure::File { path, doing, source }
-    };
-    match fifo::make(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(failed("made")(error)),
-        _ => {}
-    }
-    let open = tokio::net::unix::pipe::OpenOptions::new().read_write(true).open_receiver(&path);
-    let pipe = open.map_err(failed("opened"))?;
-    let task = tokio::task::spawn_local(async move {
-        let mut lines = BufReader::with_capacity(1024, pipe);
-        let mut line = Vec::new();
-        loop {
-            line.clear();
-            let mut limited = tokio::io::AsyncReadExt::take(&mut lines, LOG_LINE_MAX_BYTES);
-            match limited.read_until(b'\n', &mut line).await {
-                Ok(count) if count > 0 => {
-                    let text = String::from_utf8_lossy(&line);
-                    if worth_keeping(&text) {
-                        logger::note!("behind: {}", text.trim_end());
-                    }
-                }
-                _ => return,
-            }
-        }
-    });
-    Ok(Background(task))
-}
-
-/// Shims tell much about themselves that nobody needs later.
-fn worth_keeping(line: &str) -> bool {
-    !line.contains("level=info") && !line.contains("level=debug")
 }

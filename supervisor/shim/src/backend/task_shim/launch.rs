@@ -4,7 +4,7 @@
 //! speaks with the shim.
 
 use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,18 +16,15 @@ use mainstay_task_api::Message;
 use mainstay_task_api::bootstrap::BootstrapParams;
 use mainstay_task_api::task::DeleteResponse;
 use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create, open, openat};
-use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Pid;
 use thiserror::Error;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::answer::{ANSWER_MAX_BYTES, Answer, AnswerError};
+use super::answer::{Answer, AnswerError};
 use super::home::Home;
-use crate::readiness;
+use super::running::{Finished, Running};
 use crate::shim::Shim;
 use crate::task::Ending;
 
@@ -37,8 +34,6 @@ pub(crate) const NAMESPACE: &str = "mainstay";
 pub(crate) const SHIM_LAUNCH_MS: u64 = 4_000;
 /// How long `delete` may take, in milliseconds.
 pub(crate) const SHIM_DELETE_MS: u64 = 5_000;
-/// How much of what a program says is kept for a sentence, in bytes.
-const REASON_MAX_BYTES: usize = 1_024;
 /// Where programs are looked for by a shim whose own environment has no PATH.
 const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -94,13 +89,6 @@ pub(crate) struct Launch<'a> {
     pub(crate) bundle: &'a Path,
     /// The cgroup that the program, and so the shim that it leaves behind, is in.
     pub(crate) cgroup: &'a Cgroup,
-}
-
-/// What a program said.
-struct Finished {
-    how: Ending,
-    stdout: Vec<u8>,
-    stderr: Vec<u8>,
 }
 
 impl Launch<'_> {
@@ -235,11 +223,7 @@ impl Launch<'_> {
         let pid = Pid::from_child(&child);
         // Nothing waits between its birth and this.
         let ended = shim.watch_helper(pid);
-        let running = Running {
-            pid: Some(pid),
-            stdout: Collected::new(stdout, ANSWER_MAX_BYTES + 1)?,
-            stderr: Collected::new(stderr, REASON_MAX_BYTES)?,
-        };
+        let running = Running::new(pid, stdout, stderr)?;
         Ok((running, ended))
     }
 }
@@ -252,102 +236,4 @@ fn standard_input(input: &[u8]) -> std::io::Result<Stdio> {
     file.write_all(input)?;
     std::io::Seek::rewind(&mut file)?;
     Ok(file.into())
-}
-
-/// A program that has not ended. It is killed with its group when nobody waits for it any more; the reaper reaps it.
-struct Running {
-    pid: Option<Pid>,
-    stdout: Collected,
-    stderr: Collected,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Some(pid) = self.pid {
-            // It is our child and not reaped, so the number is its own.
-            let _ = kill_process_group(pid, Signal::KILL);
-        }
-    }
-}
-
-impl Running {
-    /// Waits for its end. What it left behind may hold its pipes for ever, so what counts is what is in them then.
-    async fn end(&mut self, mut ended: oneshot::Receiver<Ending>) -> Finished {
-        let how = loop {
-            tokio::select! {
-                // The sender is in the shim's own table, until the end.
-                how = &mut ended => break how.unwrap_or(Ending::NeverBegan),
-                () = self.stdout.more() => {}
-                () = self.stderr.more() => {}
-            }
-        };
-        self.pid = None;
-        self.stdout.take_all();
-        self.stderr.take_all();
-        let [stdout, stderr] = [&mut self.stdout, &mut self.stderr].map(|it| std::mem::take(&mut it.bytes));
-        Finished { how, stdout, stderr }
-    }
-}
-
-/// What comes out of a pipe, up to a limit; the rest is dropped.
-struct Collected {
-    pipe: AsyncFd<OwnedFd>,
-    bytes: Vec<u8>,
-    limit: usize,
-    state: PipeState,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum PipeState {
-    Open,
-    AtEnd,
-}
-
-impl Collected {
-    fn new(pipe: OwnedFd, limit: usize) -> std::io::Result<Self> {
-        let pipe = readiness::watch(pipe, Interest::READABLE)?;
-        Ok(Self { pipe, bytes: Vec::new(), limit, state: PipeState::Open })
-    }
-
-    async fn more(&mut self) {
-        if self.state == PipeState::AtEnd {
-            return std::future::pending().await;
-        }
-        match self.pipe.readable().await {
-            Ok(mut guard) => guard.clear_ready(),
-            Err(_) => self.state = PipeState::AtEnd,
-        }
-        self.take_all();
-    }
-
-    fn take_all(&mut self) {
-        let mut buffer = [0; 4096];
-        loop {
-            match rustix::io::read(self.pipe.as_fd(), &mut buffer) {
-                Ok(0) => return self.state = PipeState::AtEnd,
-                Ok(count) => {
-                    let room = self.limit.saturating_sub(self.bytes.len()).min(count);
-                    self.bytes.extend_from_slice(&buffer[..room]);
-                }
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return,
-                Err(_) => return self.state = PipeState::AtEnd,
-            }
-        }
-    }
-}
-
-impl Finished {
-    /// Whether a program that failed missed what newer ones are told on standard input.
-    fn speaks_of_bootstrap(&self) -> bool {
-        self.said().to_ascii_lowercase().contains("bootstrap")
-    }
-
-    /// What it said, in one line.
-    fn said(&self) -> String {
-        let bytes = if self.stderr.trim_ascii().is_empty() { &self.stdout } else { &self.stderr };
-        let text = String::from_utf8_lossy(&bytes[..bytes.len().min(REASON_MAX_BYTES)]);
-        let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        if line.is_empty() { "it said nothing".to_owned() } else { line }
-    }
 }
