@@ -118,6 +118,12 @@ pub(crate) enum Telling {
     Done,
 }
 
+/// How long one call of a runtime may take where so long is waited for the creation of a container: the rest is for killing it and
+/// undoing what it has made.
+fn call_limit_ms(create_ms: u64) -> u32 {
+    u32::try_from(create_ms / 4 * 3).unwrap_or(u32::MAX).max(1)
+}
+
 impl AsRef<Remains> for Launch {
     fn as_ref(&self) -> &Remains {
         &self.remains
@@ -152,6 +158,7 @@ pub(crate) async fn launch(
         let version = machine.blocking_within(what, PROBES_MS, ask).await?;
         if let Some(Kind::Oci(runtime)) = backend.as_mut().and_then(|backend| backend.kind.as_mut()) {
             runtime.version = version;
+            runtime.call_ms = call_limit_ms(machine.settings.timeouts.create_ms);
         }
     }
     if let Some(Kind::Shim(shim)) = backend.as_mut().and_then(|backend| backend.kind.as_mut()) {
