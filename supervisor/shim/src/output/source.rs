@@ -171,7 +171,7 @@ mod tests {
 
     fn fifo() -> (Rc<Source>, OwnedFd) {
         let (reads, writes) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).expect("a pipe");
-        let reads = Rc::new(AsyncFd::new(reads).expect("watched"));
+        let reads = Rc::new(crate::readiness::watch(reads, Interest::READABLE).expect("watched"));
         (Source::new(Stream::Stdout, SourceKind::Fifo, reads), writes)
     }
 
