@@ -108,7 +108,12 @@ impl Oci {
             (Terminal::Yes, Some(master)) => process.connect_terminal(master),
             _ => connect(process, ends),
         }
-        shim.adopt(container, process, pid, &birth)
+        let adopted = shim.adopt(container, process, pid, &birth);
+        if adopted.is_err() {
+            // Nobody will say that it has ended.
+            process.output.finish_now();
+        }
+        adopted
     }
 
     /// Adds what the runtime has said to the container's standard error, where it has not said anything to its log.
