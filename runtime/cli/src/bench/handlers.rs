@@ -62,6 +62,9 @@ struct MemoryOfPod {
     private_kib: u64,
 }
 
+/// One of the rounds of what was measured.
+type Round = fn(&OfHandler) -> &BTreeMap<&'static str, Summary>;
+
 /// What a word of the command line means.
 fn settings(word: &str) -> HandlerSettings {
     let name = Path::new(word).file_name().unwrap_or_default().to_string_lossy();
@@ -225,7 +228,7 @@ pub(super) fn print_table(options: &Lifecycle, report: &Report) {
     if let Some(floor) = &report.floor {
         line("floor: clone, mounts, exec", &mut std::iter::once(pair(Some(floor))));
     }
-    let rounds: [(String, fn(&OfHandler) -> &BTreeMap<&'static str, Summary>); 2] = [
+    let rounds: [(String, Round); 2] = [
         ("one at a time".to_owned(), |one| &one.sequential),
         (format!("{} at a time", options.parallel), |one| &one.parallel),
     ];
