@@ -62,6 +62,9 @@ struct MemoryOfPod {
     private_kib: u64,
 }
 
+/// One of the rounds of what was measured.
+type Round = fn(&OfHandler) -> &BTreeMap<&'static str, Summary>;
+
 /// What a word of the command line means.
 fn settings(word: &str) -> HandlerSettings {
     let name = Path::new(word).file_name().unwrap_or_default().to_string_lossy();
