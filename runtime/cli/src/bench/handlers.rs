@@ -214,9 +214,6 @@ fn below(top: u32, except: Option<u32>, parents: &[(u32, u32)]) -> BTreeSet<u32>
     }
 }
 
-/// The steps of one of the rounds.
-type Round = fn(&OfHandler) -> &BTreeMap<&'static str, Summary>;
-
 /// Prints a column for each handler.
 pub(super) fn print_table(options: &Lifecycle, report: &Report) {
     let ms = |us: u64| format!("{}.{:02}", us / 1000, us % 1000 / 10);
