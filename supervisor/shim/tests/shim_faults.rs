@@ -111,6 +111,22 @@ async fn a_shim_that_hangs_harms_no_kill_no_exit_and_no_removal() {
     until("nothing runs", || processes(&rig) == 0 && !is_alive(pid)).await;
 }
 
+/// A first deletion waited for a shim that hung, with the root still mounted; a second one found nothing to do, and removed the bundle
+/// with all that is in it: the user's own directory, through the mount.
+#[tokio::test]
+async fn a_second_deletion_during_the_first_one_does_not_empty_the_root() {
+    let Some(rig) = start().await else { return };
+    let id = rig.run_idle().await;
+    let pid = behind(&rig).await;
+    rig.kill(&id, "", 9).await.expect("killed");
+    assert_eq!(exit_of(&rig, &id).await, ExitStatus::Signaled { signal: 9 });
+    kill_process(pid, Signal::STOP).expect("it lives");
+    let (first, second) = tokio::join!(rig.delete(&id, ""), rig.delete(&id, ""));
+    assert!(first.is_ok() || second.is_ok(), "{first:?} {second:?}");
+    assert!(rig.rootfs.join("bin/busybox").exists(), "the user's directory was emptied");
+    assert!(!rig.bundle(&id).exists() && no_mount_below(&rig));
+}
+
 /// The supervisor kills the pod's cgroup when a shim dies; nothing else would find the shim behind it.
 #[tokio::test]
 async fn the_shim_behind_is_in_the_cgroup_of_the_pod() {
