@@ -2,14 +2,13 @@
 //!
 //! Owns: writing and removing them. Never: knows what is in a spec, or talks to a shim. All of it blocks.
 
-mod removal;
-
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use mainstay_launch::{Removal, remove_directory};
 use mainstay_messages::process::Exit;
 use mainstay_messages::record::{ContainerRecord, SandboxRecord, ShimRecord};
 use mainstay_messages::shortage::{Shortage, explained};
@@ -26,8 +25,6 @@ use crate::inventory::detach_below;
 use crate::oci::NameFile;
 use crate::paths::{Directories, Layer, PRIVATE_DIRECTORY_MODE};
 use crate::peers;
-
-use removal::Removal;
 
 /// The mode of files that only the runtime may read.
 pub(crate) const PRIVATE_FILE_MODE: u32 = 0o600;
@@ -232,11 +229,11 @@ pub(crate) fn remove_tree(directory: &Path) -> Result<()> {
 }
 
 fn remove_all(directory: &Path) -> io::Result<()> {
-    if removal::remove(directory)? == Removal::Gone {
+    if remove_directory(directory)? == Removal::Gone {
         return Ok(());
     }
     detach_below(directory)?;
-    match removal::remove(directory)? {
+    match remove_directory(directory)? {
         Removal::Gone => Ok(()),
         Removal::Mounted => Err(io::ErrorKind::ResourceBusy.into()),
     }

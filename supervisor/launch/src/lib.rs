@@ -1,7 +1,7 @@
 //! Starts processes in containers: the first one from an OCI runtime spec, and further ones in a container that runs.
 //!
 //! Owns the clone, name spaces, mounts, devices, terminal, user, limits, scheduling, capabilities, the system call filter, hooks,
-//! network devices, and the exec.
+//! network devices, the exec, and the removal of directories that a container could mount something in.
 //! It never makes or removes cgroups ([`CgroupEntry`] says where the process belongs), never waits for an exit (whoever calls
 //! it reaps), never blocks its caller on the child ([`pod_namespaces`] excepted), and never logs.
 //!
@@ -42,6 +42,7 @@ mod net_devices;
 mod pod;
 mod process;
 mod procfs;
+mod removal;
 mod rootfs;
 mod runtime;
 mod scheduling;
@@ -73,6 +74,7 @@ pub use pod::{
     pod_namespaces,
 };
 pub use process::CallerEnd;
+pub use removal::{Removal, remove_directory};
 pub use rootfs::{ROOTFS_DIRECTORY, RootMount};
 pub use runtime::{ContainerBundle, Preparation, RuntimeCall, call_runtime, mount_bundle, prepare_exec};
 pub use seccomp::{check_seccomp, default_seccomp};

@@ -211,10 +211,10 @@ impl Backend {
     }
 
     /// Ends what stands behind this shim, for a bounded time. Its containers have been deleted.
-    pub(crate) async fn end(&self, shim: &Shim) {
+    pub(crate) async fn end(&self) {
         match self {
             Self::Own | Self::Oci(_) => {}
-            Self::Task(task) => task.end(shim).await,
+            Self::Task(task) => task.end().await,
         }
     }
 

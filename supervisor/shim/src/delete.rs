@@ -2,11 +2,13 @@
 //!
 //! Owns: that nothing is left, and that it can be asked for again. Never: deletes what runs, unless the whole pod ends.
 
+use std::io;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use mainstay_cgroups::{Cgroup, CgroupError};
+use mainstay_launch::{Removal, remove_directory};
 use mainstay_messages::{Exit, Signal};
 use mainstay_task_api::CALL_GRACE_MS;
 use mainstay_task_api::convert::ProcessKey;
@@ -75,11 +77,9 @@ async fn remove_container(shim: &Rc<Shim>, container: &Rc<Container>) -> Result<
     container.backend.tear_down(shim, container, Duration::from_millis(hooks::LATE_HOOKS_MS)).await;
     // Under containerd the bundle is containerd's.
     let ours = shim.containerd.is_none();
-    match if ours { std::fs::remove_dir_all(&container.bundle) } else { Ok(()) } {
-        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-            return Err(Failure::File { path: container.bundle.clone(), doing: "removed", source });
-        }
-        _ => {}
+    if ours {
+        let path = container.bundle.clone();
+        remove_own(&path).map_err(|source| Failure::File { path, doing: "removed", source })?;
     }
     // The exits that are not acknowledged are still owed: a removal goes on while they cannot be written down.
     shim.remove_container(container);
@@ -185,7 +185,7 @@ async fn end_in_order(shim: &Rc<Shim>, time: EndTime) {
     let limit = time.for_killing();
     let torn_down = containers.iter().map(|container| container.backend.tear_down(shim, container, limit));
     futures::future::join_all(torn_down).await;
-    if timeout(time.for_killing(), backend.end(shim)).await.is_err() {
+    if timeout(time.for_killing(), backend.end()).await.is_err() {
         logger::warning!("the shim behind this one does not end, and is killed");
     }
 }
@@ -216,6 +216,14 @@ async fn remove_all_cgroups(shim: &Shim) {
         if let Err(error) = remove_cgroup(&container.cgroup).await {
             logger::error!("the cgroup of container {} stays: {}", container.id, Chain(&error));
         }
+    }
+}
+
+/// Removes a directory that is the shim's own. A root may be mounted in it, which is somebody else's: then it stays.
+pub(crate) fn remove_own(directory: &Path) -> io::Result<()> {
+    match remove_directory(directory)? {
+        Removal::Gone => Ok(()),
+        Removal::Mounted => Err(io::Error::new(io::ErrorKind::ResourceBusy, "something is mounted in it")),
     }
 }
 

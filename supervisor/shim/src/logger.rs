@@ -3,6 +3,7 @@
 //! Owns: the form of a line, and that the file stays small. Never: waits, fails, or allocates a logger's machinery;
 //! a line that cannot be written is dropped, since there is nobody to tell.
 
+use std::cell::Cell;
 use std::fmt;
 use std::io::Write;
 use std::time::SystemTime;
@@ -51,6 +52,18 @@ pub(crate) fn line(level: Level, text: fmt::Arguments<'_>) {
         let _ = rustix::fs::ftruncate(stderr, 0);
     }
     let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// Counts what comes again and again, so that it is told ever more seldom: the first time, the second, the fourth, the eighth.
+#[derive(Debug, Default)]
+pub(crate) struct Seldom(Cell<u64>);
+
+impl Seldom {
+    /// It has come once more; how often it has come, if that is to be told.
+    pub(crate) fn comes(&self) -> Option<u64> {
+        self.0.set(self.0.get().saturating_add(1));
+        Some(self.0.get()).filter(|count| count.is_power_of_two())
+    }
 }
 
 /// Shortens a text to at most `length_max` bytes, between two characters.

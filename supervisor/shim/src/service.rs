@@ -210,7 +210,7 @@ impl Task for TaskService {
                     shim.refuse_new();
                     delete::end_pod(&shim, time).await;
                 } else if shim.containers().is_empty() {
-                    shim.backend().end(&shim).await;
+                    shim.backend().end().await;
                     shim.kill_pod();
                     delete::remove_pod_cgroup(&shim).await;
                 }

@@ -221,11 +221,8 @@ async fn end_with_daemon(shim: &Rc<Shim>) {
     if let Some(pod) = &*shim.pod.borrow() {
         pod.unmount_shm();
     }
-    match std::fs::remove_dir_all(&shim.arguments.directory) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            logger::error!("{:?} stays: {error}", shim.arguments.directory);
-        }
-        _ => {}
+    if let Err(error) = delete::remove_own(&shim.arguments.directory) {
+        logger::error!("{:?} stays: {error}", shim.arguments.directory);
     }
     // The cgroup above was that daemon's own. It goes with the last of its pods.
     leftovers::leave(&shim.layout, &shim.arguments.cgroup, shim.arguments.throw_away.as_deref());

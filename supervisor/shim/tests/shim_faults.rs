@@ -111,6 +111,22 @@ async fn a_shim_that_hangs_harms_no_kill_no_exit_and_no_removal() {
     until("nothing runs", || processes(&rig) == 0 && !is_alive(pid)).await;
 }
 
+/// A first deletion waited for a shim that hung, with the root still mounted; a second one found nothing to do, and removed the bundle
+/// with all that is in it: the user's own directory, through the mount.
+#[tokio::test]
+async fn a_second_deletion_during_the_first_one_does_not_empty_the_root() {
+    let Some(rig) = start().await else { return };
+    let id = rig.run_idle().await;
+    let pid = behind(&rig).await;
+    rig.kill(&id, "", 9).await.expect("killed");
+    assert_eq!(exit_of(&rig, &id).await, ExitStatus::Signaled { signal: 9 });
+    kill_process(pid, Signal::STOP).expect("it lives");
+    let (first, second) = tokio::join!(rig.delete(&id, ""), rig.delete(&id, ""));
+    assert!(first.is_ok() || second.is_ok(), "{first:?} {second:?}");
+    assert!(rig.rootfs.join("bin/busybox").exists(), "the user's directory was emptied");
+    assert!(!rig.bundle(&id).exists() && no_mount_below(&rig));
+}
+
 /// The supervisor kills the pod's cgroup when a shim dies; nothing else would find the shim behind it.
 #[tokio::test]
 async fn the_shim_behind_is_in_the_cgroup_of_the_pod() {
@@ -125,9 +141,10 @@ async fn the_shim_behind_is_in_the_cgroup_of_the_pod() {
 
 #[tokio::test]
 async fn an_orderly_end_leaves_no_socket_and_no_process() {
-    let sockets = || std::fs::read_dir("/run/containerd/s").map_or(0, Iterator::count);
     let Some(mut rig) = start().await else { return };
-    let before = sockets();
+    let sockets = std::fs::read_dir(rig.directory.join("x/s")).expect("of the pod's own").flatten();
+    let sockets: Vec<_> = sockets.map(|socket| socket.file_name()).collect();
+    assert!(!sockets.is_empty());
     let id = rig.run(&Plan::default()).await;
     assert_eq!(rig.wait(&id, "").await, 0);
     rig.delete(&id, "").await.expect("deleted");
@@ -135,7 +152,8 @@ async fn an_orderly_end_leaves_no_socket_and_no_process() {
     rig.task.shutdown(context(), &task::ShutdownRequest::default()).await.expect("it ends");
     until("the shim ends", || rig.has_ended()).await;
     until("nothing runs", || processes(&rig) == 0 && !is_alive(pid)).await;
-    assert!(sockets() <= before, "its socket was never on the host");
+    let on_host = |name: &std::ffi::OsString| Path::new("/run/containerd/s").join(name).exists();
+    assert!(!sockets.iter().any(on_host), "its socket was never on the host");
 }
 
 async fn refusal_of(script: &str) -> Option<String> {

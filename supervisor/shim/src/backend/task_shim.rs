@@ -25,6 +25,7 @@
 //! | `streams`, `logger`, `fifo` | streams |
 //! | `container`, `exec`, `control`, `metrics` | what is done with containers |
 //! | `bundle`, `options` | what it is given to read |
+//! | `end` | the time that steps have together |
 //!
 //! Invariants:
 //! 1. An exit is delivered once, whichever way it comes first, and not before the process has been adopted.
@@ -36,6 +37,7 @@ mod bundle;
 mod client;
 mod container;
 mod control;
+mod end;
 mod events;
 mod exec;
 mod exits;
@@ -54,19 +56,22 @@ mod wait_status;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
 use mainstay_cgroups::{Cgroup, Controllers};
 use mainstay_messages::ContainerId;
 use mainstay_task_api::extension as wire;
 
+use self::end::End;
 use self::exits::Parked;
-use self::external::External;
+use self::external::{External, SANDBOX_START_MS};
 use self::home::Home;
-use self::launch::Launch;
+use self::launch::{Launch, SHIM_DELETE_MS};
 use self::logger::Awaited;
 use self::streams::Connected;
 use crate::door::Door;
 use crate::failure::Failure;
+use crate::logger::Seldom;
 use crate::pod::Pod;
 use crate::shim::Shim;
 
@@ -88,6 +93,8 @@ pub(crate) struct TaskShim {
     externals: RefCell<Vec<Rc<External>>>,
     served: RefCell<BTreeMap<ContainerId, Served>>,
     parked: RefCell<Parked>,
+    /// Exits that were told of nobody who could have ended.
+    strays: Seldom,
     awaited: Rc<RefCell<Awaited>>,
     /// The last number that a file was named by.
     last_number: Cell<u64>,
@@ -126,6 +133,9 @@ impl TaskShim {
         settings: Settings,
         pod: &Pod,
     ) -> Result<Rc<Self>, Failure> {
+        if !pod.request.uids.is_empty() {
+            return Err(Failure::Unsupported { what: container::USER_NAMESPACE });
+        }
         let path = pod.cgroup.child(SHIM_GROUP).map_err(|_| Failure::Invalid {
             field: "cgroup",
             value: format!("{:?}", pod.cgroup),
@@ -144,6 +154,7 @@ impl TaskShim {
             externals: RefCell::default(),
             served: RefCell::default(),
             parked: RefCell::default(),
+            strays: Seldom::default(),
             awaited,
             last_number: Cell::new(0),
             _loggers: loggers,
@@ -156,8 +167,14 @@ impl TaskShim {
     async fn begin_pod(self: &Rc<Self>, shim: &Rc<Shim>, pod: &Pod) -> Result<(), Failure> {
         let id = shim.arguments.sandbox.as_str();
         bundle::write_pod(&self.home.bundle(), id)?;
-        let external = self.start_for(shim, id, &self.home.bundle()).await?;
-        external.begin_sandbox(id, pod.network_path(), self).await?;
+        let end = End::in_ms(SANDBOX_START_MS);
+        let external = self.start_for(shim, id, &self.home.bundle(), end).await?;
+        if let Err(failure) = external.begin_sandbox(pod.network_path(), self, end).await {
+            // It may keep what no cgroup holds, such as a virtual machine.
+            external.end_wholly().await;
+            self.clean_up(shim, id, &self.home.bundle(), Duration::from_millis(SHIM_DELETE_MS)).await;
+            return Err(failure);
+        }
         tokio::task::spawn_local(external::watch(self.clone(), shim.clone(), external));
         Ok(())
     }
@@ -184,17 +201,26 @@ impl TaskShim {
         shim: &Rc<Shim>,
         id: &str,
         bundle: &std::path::Path,
+        end: End,
     ) -> Result<Rc<External>, Failure> {
         // Dropped again where a shim that is there answers.
         let log = log::follow(bundle)?;
         let launch =
             Launch { program: &self.settings.program, home: &self.home, id, bundle, cgroup: &self.cgroup };
-        let answer = launch.start(shim).await?;
+        let answer = launch.start(shim, end).await?;
         let known = self.living().find(|external| external.socket == answer.socket);
         if let Some(external) = known {
             return Ok(external);
         }
-        let external = External::connect(&self.settings.program, id, answer, log).await?;
+        let connected = External::connect(&self.settings.program, id, answer, &self.cgroup, log, end).await;
+        let external = match connected {
+            Ok(external) => external,
+            Err(failure) => {
+                // It may have made something before.
+                self.clean_up(shim, id, bundle, Duration::from_millis(SHIM_DELETE_MS)).await;
+                return Err(failure);
+            }
+        };
         self.externals.borrow_mut().push(external.clone());
         if id != shim.arguments.sandbox.as_str() {
             tokio::task::spawn_local(external::watch(self.clone(), shim.clone(), external.clone()));

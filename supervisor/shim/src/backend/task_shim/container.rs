@@ -15,12 +15,14 @@ use mainstay_launch::{ContainerBundle, ROOTFS_DIRECTORY};
 use mainstay_task_api::streams::Terminal;
 use mainstay_task_api::task as wire;
 use mainstay_task_api::well_known_types::empty::Empty;
+use oci_spec::runtime::LinuxNamespaceType;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::time::{Instant, timeout};
 
 use super::answer::TaskVersion;
+use super::end::End;
 use super::external::External;
 use super::launch::Launch;
 use super::streams::Made;
@@ -38,6 +40,8 @@ use crate::shim::Shim;
 use crate::stdin::StdinMode;
 use crate::task::Input;
 
+/// What is refused: the root of a user namespace could not get to the bundle, which is for the host's root alone.
+pub(super) const USER_NAMESPACE: &str = "a user namespace behind another shim";
 /// How long a shim may take to start a process, in milliseconds: less than the supervisor gives this one.
 pub(super) const SHIM_START_MS: u64 = 9_000;
 /// How long it may take to register an exec, or to close an input, in milliseconds.
@@ -54,6 +58,11 @@ impl TaskShim {
         parts: Parts,
     ) -> Result<(), Failure> {
         let Parts { mut spec, root } = parts;
+        if spec.linux().as_ref().is_some_and(has_user_namespace) {
+            return Err(Failure::Unsupported { what: USER_NAMESPACE });
+        }
+        // One for all of it, so that whoever waits hears the reason and not that nobody answered.
+        let end = End::in_ms(TASK_CREATE_MS);
         let mut by = self.any_living()?;
         let served = Served { by: by.clone(), streams: None };
         self.served.borrow_mut().insert(container.id.clone(), served);
@@ -74,7 +83,7 @@ impl TaskShim {
         });
         prepared??.iter().for_each(|warning| logger::warning!("container {}: {warning}", container.id));
         if by.client.version() == TaskVersion::V2 {
-            by = self.start_for(shim, container.id.as_str(), &container.bundle).await?;
+            by = self.start_for(shim, container.id.as_str(), &container.bundle, end).await?;
             self.serve(container, |served| served.by = by.clone());
         }
         let (names, streams) = self.streams(&container.init)?;
@@ -88,7 +97,8 @@ impl TaskShim {
             options: self.settings.any(&self.home.runtime_root()).into(),
             ..Default::default()
         };
-        let created = by.task::<wire::CreateTaskResponse>("Create", &request, TASK_CREATE_MS).await;
+        let created =
+            by.task::<wire::CreateTaskResponse>("Create", &request, end.left_ms(TASK_CREATE_MS)).await;
         let connected = streams.connect(&container.init, Made::from(&created))?;
         self.serve(container, |served| served.streams = Some(connected));
         self.adopt(shim, container, &container.init, created?.pid)?;
@@ -122,7 +132,9 @@ impl TaskShim {
                 let failure = Failure::from(error);
                 let _ = container.init.apply(Input::Failed { reason: failure.sentence() });
                 // It must not run later, when nobody expects it any more.
-                container.kill_all()?;
+                if let Err(failure) = container.kill_all() {
+                    logger::error!("container {}: {}", container.id, failure.sentence());
+                }
                 let reaped = container.init.wait_ended();
                 let _ = timeout(Duration::from_millis(FAILED_START_REAP_MS), reaped).await;
                 Err(failure)
@@ -137,34 +149,52 @@ impl TaskShim {
         container: &Rc<Container>,
         limit: Duration,
     ) {
-        let Some(served) = self.served.borrow_mut().remove(&container.id) else { return };
-        let Served { by, streams } = served;
-        let end = Instant::now() + limit;
-        if !deleted(&by, container, limit).await {
-            let launch = Launch {
-                program: &self.settings.program,
-                home: &self.home,
-                id: container.id.as_str(),
-                bundle: &container.bundle,
-                cgroup: &self.cgroup,
-            };
-            if let Err(error) = launch.delete(shim, end.saturating_duration_since(Instant::now())).await {
-                logger::warning!("container {}: {}", container.id, logger::Chain(&error));
+        let served = self.served.borrow_mut().remove(&container.id);
+        self.parked.borrow_mut().forget_container(&container.id);
+        let by = served.as_ref().map(|served| served.by.clone());
+        if let Some(by) = &by {
+            let end = Instant::now() + limit;
+            if !deleted(by, container, limit).await {
+                let left = end.saturating_duration_since(Instant::now());
+                self.clean_up(shim, container.id.as_str(), &container.bundle, left).await;
             }
         }
-        drop(streams);
+        drop(served);
+        // Also while somebody else waits above: whoever asks for this may remove the bundle next, with what is mounted in it.
         let root = container.bundle.join(ROOTFS_DIRECTORY);
         match unmount(&root, UnmountFlags::DETACH) {
-            // It was not mounted yet.
+            // It is not mounted, or not any more.
             Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
             Err(error) => logger::error!("{root:?} stays mounted: {error}"),
         }
+        if let Some(by) = by {
+            self.let_go(shim, &by).await;
+        }
+    }
+
+    /// Has the program clean up what its shim does not, or no longer.
+    pub(super) async fn clean_up(&self, shim: &Rc<Shim>, id: &str, bundle: &Path, limit: Duration) {
+        let launch =
+            Launch { program: &self.settings.program, home: &self.home, id, bundle, cgroup: &self.cgroup };
+        if let Err(error) = launch.delete(shim, limit).await {
+            logger::warning!("{id}: {}", logger::Chain(&error));
+        }
+    }
+
+    /// Ends a shim that was started for a container and serves none any more. That of the pod ends with the pod.
+    async fn let_go(&self, shim: &Shim, by: &Rc<External>) {
+        let is_pods = by.id() == shim.arguments.sandbox.as_str();
+        if is_pods || self.served.borrow().values().any(|served| Rc::ptr_eq(&served.by, by)) {
+            return;
+        }
+        self.externals.borrow_mut().retain(|external| !Rc::ptr_eq(external, by));
+        by.end_wholly().await;
     }
 
     /// Ends the shims of the pod, whose containers have been deleted, for a bounded time.
-    pub(in crate::backend) async fn end(&self, shim: &Shim) {
+    pub(in crate::backend) async fn end(&self) {
         let ends = self.living().map(|external| async move {
-            external.end(shim.arguments.sandbox.as_str()).await;
+            external.end().await;
         });
         futures::future::join_all(ends).await;
     }
@@ -211,6 +241,12 @@ impl TaskShim {
         }
         Err(wrong(pid.as_raw_pid()))
     }
+}
+
+/// Whether processes are to be in a user namespace.
+fn has_user_namespace(linux: &oci_spec::runtime::Linux) -> bool {
+    let namespaces = linux.namespaces().as_deref().unwrap_or_default();
+    namespaces.iter().any(|namespace| namespace.typ() == LinuxNamespaceType::User)
 }
 
 /// Has the shim close its side of an input when ours is closed.

@@ -21,7 +21,7 @@ use crate::logger;
 use crate::process::Process;
 
 /// How long a shim may take to send SIGKILL before it is sent without it, in milliseconds: less than the supervisor waits.
-const SHIM_KILL_MS: u64 = 600;
+pub(super) const SHIM_KILL_MS: u64 = 600;
 /// How long it may take to send another signal, in milliseconds: less than the supervisor gives this one.
 const SHIM_SIGNAL_MS: u64 = 4_000;
 /// How long it may take to freeze or thaw a container, in milliseconds.
@@ -48,25 +48,34 @@ impl TaskShim {
         };
         let limit_ms = if signal == Signal::KILL { SHIM_KILL_MS } else { SHIM_SIGNAL_MS };
         let by = self.external_of(&container.id)?;
-        match by.task::<Empty>("Kill", &request, limit_ms).await {
-            // What is frozen cannot die. Some thaw it with the kill, and say so to a Resume.
-            Ok(_) if signal == Signal::KILL && container.paused() == Paused::Yes => {
-                match self.resume(container).await {
-                    Err(_) if process.key.exec.is_none() => container.kill_all(),
-                    _ => Ok(()),
-                }
-            }
+        let paused = container.paused();
+        let answer = by.task::<Empty>("Kill", &request, limit_ms).await;
+        let sent = match answer {
             Ok(_) => Ok(()),
             Err(error) if error.is_not_found() => Err(Failure::Gone { process: process.key.clone() }),
             Err(error) if signal == Signal::KILL => {
                 logger::warning!("{}: {error}; it is killed without it", process.key);
                 match process.key.exec {
-                    None => container.kill_all(),
-                    Some(_) => process.signal(signal),
+                    // Below.
+                    None => Ok(()),
+                    Some(_) => return process.signal(signal),
                 }
             }
             Err(error) => Err(error.into()),
+        };
+        if signal != Signal::KILL {
+            return sent;
         }
+        if process.key.exec.is_none() {
+            // Whatever it has answered.
+            container.kill_all()?;
+        }
+        if sent.is_ok() && paused == Paused::Yes {
+            // What is frozen cannot die, and the freezer may be out of sight, as that of a virtual machine is. Some thaw it with the
+            // kill, and say so to a Resume.
+            let _ = self.thaw(container, SHIM_KILL_MS).await;
+        }
+        sent
     }
 
     /// See [`crate::backend::Backend::signal_all`].
@@ -102,8 +111,12 @@ impl TaskShim {
 
     /// See [`crate::backend::Backend::resume`].
     pub(in crate::backend) async fn resume(&self, container: &Container) -> Result<(), Failure> {
+        self.thaw(container, SHIM_FREEZE_MS).await
+    }
+
+    async fn thaw(&self, container: &Container, limit_ms: u64) -> Result<(), Failure> {
         let request = wire::ResumeRequest { id: container.id.as_str().to_owned(), ..Default::default() };
-        self.external_of(&container.id)?.task::<Empty>("Resume", &request, SHIM_FREEZE_MS).await?;
+        self.external_of(&container.id)?.task::<Empty>("Resume", &request, limit_ms).await?;
         container.note_paused(Paused::No);
         Ok(())
     }

@@ -27,6 +27,8 @@ pub(super) enum Event {
     Exit {
         /// Which.
         process: ProcessKey,
+        /// Its number, as the shim says it.
+        pid: u32,
         /// As a shell would say it.
         status: u32,
     },
@@ -89,6 +91,7 @@ fn read(envelope: &Envelope) -> Option<Event> {
             let exec = if exit.id == exit.container_id { "" } else { exit.id.as_str() };
             Some(Event::Exit {
                 process: ProcessKey::parse(&exit.container_id, exec).ok()?,
+                pid: exit.pid,
                 status: exit.exit_status,
             })
         }
@@ -114,14 +117,20 @@ mod tests {
     }
 
     fn exit(container: &str, id: &str) -> TaskExit {
-        TaskExit { container_id: container.into(), id: id.into(), exit_status: 7, ..Default::default() }
+        TaskExit {
+            container_id: container.into(),
+            id: id.into(),
+            pid: 12,
+            exit_status: 7,
+            ..Default::default()
+        }
     }
 
     #[test]
     fn an_exit_is_that_of_the_container_or_of_an_exec() {
         for (id, exec) in [("web", ""), ("", ""), ("probe", "probe")] {
             let read = read(&envelope("containerd.events.TaskExit", &exit("web", id)));
-            let Some(Event::Exit { process, status: 7 }) = read else { panic!("{read:?}") };
+            let Some(Event::Exit { process, pid: 12, status: 7 }) = read else { panic!("{read:?}") };
             assert_eq!(process, ProcessKey::parse("web", exec).expect("good ids"));
         }
     }

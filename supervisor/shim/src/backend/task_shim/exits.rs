@@ -17,6 +17,7 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::Duration;
 
+use mainstay_messages::ContainerId;
 use mainstay_messages::process::UnknownReason;
 use mainstay_task_api::convert::ProcessKey;
 use mainstay_task_api::task::{StateRequest, StateResponse, Status, WaitRequest, WaitResponse};
@@ -27,7 +28,7 @@ use super::client::CallError;
 use super::events::Event;
 use super::external::External;
 use super::{TaskShim, wait_status};
-use crate::logger;
+use crate::logger::{self, Seldom};
 use crate::process::Process;
 use crate::readiness;
 use crate::shim::Shim;
@@ -47,19 +48,38 @@ const SIGNAL_BASE: u32 = 128;
 /// Exits that came before the answer that says which process it is.
 #[derive(Debug, Default)]
 pub(super) struct Parked {
-    exits: HashMap<ProcessKey, Ending>,
+    exits: HashMap<ProcessKey, Early>,
+}
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Early {
+    /// The number of the process.
+    pid: u32,
+    how: Ending,
 }
 
 impl Parked {
     /// The first one counts.
-    fn park(&mut self, key: ProcessKey, how: Ending) {
+    fn park(&mut self, key: ProcessKey, early: Early) {
         if self.exits.len() < PARKED_MAX {
-            self.exits.entry(key).or_insert(how);
+            self.exits.entry(key).or_insert(early);
         }
     }
 
-    fn take(&mut self, key: &ProcessKey) -> Option<Ending> {
-        self.exits.remove(key)
+    /// That of this process. One of an earlier process of the same name counts for nothing.
+    fn take(&mut self, key: &ProcessKey, pid: u32) -> Option<Ending> {
+        self.exits.remove(key).filter(|early| early.pid == pid).map(|early| early.how)
+    }
+
+    /// Nobody of this name is waited for any more.
+    pub(super) fn forget(&mut self, key: &ProcessKey) {
+        self.exits.remove(key);
+    }
+
+    /// The same, of all processes of a container.
+    pub(super) fn forget_container(&mut self, container: &ContainerId) {
+        self.exits.retain(|key, _| key.container != *container);
     }
 }
 
@@ -78,7 +98,9 @@ impl TaskShim {
     /// Hears an event.
     pub(super) fn hear(self: &Rc<Self>, shim: &Rc<Shim>, event: Event) {
         match event {
-            Event::Exit { process, status } => self.ended(shim, &process, said(status)),
+            Event::Exit { process, pid, status } => {
+                self.hear_exit(shim, &process, Early { pid, how: said(status) });
+            }
             Event::Oom { process } => {
                 if let Ok(container) = shim.container(&process.container) {
                     container.note_oom_kill();
@@ -88,11 +110,28 @@ impl TaskShim {
         }
     }
 
+    fn hear_exit(&self, shim: &Rc<Shim>, key: &ProcessKey, early: Early) {
+        match shim.process(key) {
+            Ok(process) if process.exit().is_some() => {}
+            Ok(process) if process.identity().is_none() => {
+                self.parked.borrow_mut().park(key.clone(), early);
+            }
+            Ok(process) if process.pid_or_zero() == early.pid => self.ended(shim, &process, early.how),
+            _ => self.stray(key, "there is no such process"),
+        }
+    }
+
+    fn stray(&self, key: &ProcessKey, why: &str) {
+        if let Some(count) = self.strays.comes() {
+            logger::warning!("an exit of {key} was told, but {why}; it is the {count}. such exit of the pod");
+        }
+    }
+
     /// A process was adopted: its end is waited for from now on, and an end that came before is delivered.
     pub(super) fn expect_end(self: &Rc<Self>, shim: &Rc<Shim>, process: &Rc<Process>, by: &Rc<External>) {
-        let parked = self.parked.borrow_mut().take(&process.key);
+        let parked = self.parked.borrow_mut().take(&process.key, process.pid_or_zero());
         if let Some(how) = parked {
-            return self.ended(shim, &process.key, how);
+            self.ended(shim, process, how);
         }
         let (backend, shim, process, by) = (self.clone(), shim.clone(), process.clone(), by.clone());
         tokio::task::spawn_local(async move {
@@ -100,26 +139,27 @@ impl TaskShim {
                 () = process.wait_ended() => return,
                 how = end_of(&process, &by) => how,
             };
-            backend.ended(&shim, &process.key, how);
+            backend.ended(&shim, &process, how);
         });
     }
 
     /// A process has ended, or is said to have.
-    fn ended(self: &Rc<Self>, shim: &Rc<Shim>, key: &ProcessKey, how: Ending) {
-        let Ok(process) = shim.process(key) else {
-            return logger::note!("an exit of {key} was told ({how:?}), which is not known");
-        };
-        if process.exit().is_some() {
-            return;
+    fn ended(&self, shim: &Rc<Shim>, process: &Rc<Process>, how: Ending) {
+        let (None, Some(identity)) = (process.exit(), process.identity()) else { return };
+        if lives(process) {
+            return self.stray(&process.key, "it has not ended");
         }
-        let Some(identity) = process.identity() else {
-            return self.parked.borrow_mut().park(key.clone(), how);
-        };
         let exact = process.pidfd().and_then(|pidfd| wait_status::ending(identity, pidfd.as_fd()));
         let how = exact.unwrap_or(how);
-        let shim = shim.clone();
+        let (shim, process) = (shim.clone(), process.clone());
         tokio::task::spawn_local(async move {
             if process.key.exec.is_none() {
+                // First, since what is left holds its output open.
+                if let Some(Err(failure)) =
+                    shim.container(&process.key.container).ok().map(|it| it.kill_all())
+                {
+                    logger::error!("{}: killing what is left: {}", process.key, failure.sentence());
+                }
                 process.output.copied().await;
             }
             if process.exit().is_none() {
@@ -130,10 +170,21 @@ impl TaskShim {
     }
 }
 
+/// Whether a process runs that can be seen, whatever is said of it.
+fn lives(process: &Process) -> bool {
+    process.pidfd().is_some() && !process.has_died()
+}
+
 /// Waits until a process has ended; says how.
 async fn end_of(process: &Process, by: &External) -> Ending {
     tokio::select! {
-        how = wait(process, by) => how,
+        how = wait(process, by) => {
+            if lives(process) {
+                logger::warning!("{}: {} says that it has ended, and it has not", process.key, by.name);
+                return by_kernel(process, by).await;
+            }
+            how
+        }
         how = by_kernel(process, by) => how,
     }
 }
@@ -145,6 +196,7 @@ async fn wait(process: &Process, by: &External) -> Ending {
         exec_id: process.key.exec_text().to_owned(),
         ..Default::default()
     };
+    let refusals = Seldom::default();
     loop {
         match by.client.task_without_limit::<WaitResponse>("Wait", &request).await {
             Ok(answer) => return said(answer.exit_status),
@@ -158,7 +210,11 @@ async fn wait(process: &Process, by: &External) -> Ending {
                     None => Ending::Unknown { reason: UnknownReason::NotKnownToShim },
                 };
             }
-            Err(error) => logger::warning!("{}: {error}", process.key),
+            Err(error) => {
+                if let Some(count) = refusals.comes() {
+                    logger::warning!("{}: {error}; that was try {count}", process.key);
+                }
+            }
         }
         sleep(Duration::from_millis(WAIT_AGAIN_MS)).await;
     }
@@ -218,11 +274,29 @@ mod tests {
     fn the_first_exit_that_came_early_is_kept_up_to_a_limit() {
         let mut parked = Parked::default();
         let key = |number: usize| ProcessKey::parse("web", &format!("e{number}")).expect("good ids");
-        parked.park(key(0), Ending::Exited { code: 3 });
-        parked.park(key(0), Ending::Exited { code: 4 });
-        (1..2 * PARKED_MAX).for_each(|number| parked.park(key(number), Ending::Exited { code: 0 }));
+        let early = |pid, code| Early { pid, how: Ending::Exited { code } };
+        parked.park(key(0), early(12, 3));
+        parked.park(key(0), early(12, 4));
+        (1..2 * PARKED_MAX).for_each(|number| parked.park(key(number), early(13, 0)));
         assert_eq!(parked.exits.len(), PARKED_MAX);
-        assert_eq!(parked.take(&key(0)), Some(Ending::Exited { code: 3 }));
-        assert_eq!(parked.take(&key(0)), None);
+        assert_eq!(parked.take(&key(0), 12), Some(Ending::Exited { code: 3 }));
+        assert_eq!(parked.take(&key(0), 12), None);
+    }
+
+    /// An exit of an exec that had been deleted stayed, and became that of the next one of its name, which ran.
+    #[test]
+    fn an_exit_of_an_earlier_process_is_not_that_of_the_next_one_of_its_name() {
+        let mut parked = Parked::default();
+        let key = |container: &str, exec: &str| ProcessKey::parse(container, exec).expect("good ids");
+        let early = Early { pid: 12, how: Ending::Exited { code: 3 } };
+        parked.park(key("web", "e"), early);
+        assert_eq!(parked.take(&key("web", "e"), 13), None, "of another process");
+        assert_eq!(parked.take(&key("web", "e"), 12), None, "and gone");
+        for key in [key("web", ""), key("web", "e"), key("db", "e")] {
+            parked.park(key, early);
+        }
+        parked.forget(&key("db", "e"));
+        parked.forget_container(&key("web", "").container);
+        assert!(parked.exits.is_empty());
     }
 }

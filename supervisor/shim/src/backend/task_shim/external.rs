@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
+use mainstay_cgroups::Cgroup;
 use mainstay_messages::Signal;
 use mainstay_messages::process::UnknownReason;
 use mainstay_task_api::Message;
@@ -27,6 +28,7 @@ use tokio::time::timeout;
 
 use super::answer::{Answer, TaskVersion};
 use super::client::{CallError, Client, Death};
+use super::end::End;
 use super::{Background, TaskShim, wait_status};
 use crate::failure::Failure;
 use crate::identity::{Identity, send_signal};
@@ -37,8 +39,8 @@ use crate::task::Ending;
 
 /// How long the question may take who it is, in milliseconds.
 const SHIM_CONNECT_TASK_MS: u64 = 4_000;
-/// How long the machinery of a pod may take to start, in milliseconds: a virtual machine boots.
-const SANDBOX_START_MS: u64 = 60_000;
+/// How long the shim of a pod and its machinery may take to start, in milliseconds: a virtual machine boots.
+pub(super) const SANDBOX_START_MS: u64 = 60_000;
 /// How long an orderly end may take, in milliseconds; after that it is killed.
 const SHIM_END_MS: u64 = 1_500;
 /// How long after a broken connection the end of its process is waited for, in milliseconds.
@@ -50,8 +52,10 @@ const ORPHANS_MS: u64 = 3_000;
 /// One shim of others.
 #[derive(Debug)]
 pub(crate) struct External {
-    /// Its program's name and process, for sentences.
+    /// Its program's name, for sentences.
     pub(super) name: Rc<str>,
+    /// What it was started for: the pod, or a container.
+    id: Box<str>,
     pub(super) socket: PathBuf,
     pub(super) client: Client,
     process: Option<ShimProcess>,
@@ -70,7 +74,8 @@ struct ShimProcess {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sandbox {
     Without,
-    Started,
+    /// And has begun to make one.
+    With,
 }
 
 impl External {
@@ -79,26 +84,19 @@ impl External {
         program: &Path,
         id: &str,
         answer: Answer,
+        cgroup: &Cgroup,
         log: Background,
+        end: End,
     ) -> Result<Rc<Self>, Failure> {
         let name: Rc<str> = program.file_name().unwrap_or_default().to_string_lossy().into();
         let (death, dead) = state::channel(None);
         let client = Client::connect(name.clone(), &answer.socket, answer.version, dead).await?;
-        let pid = ask_pid(&client, id).await?;
-        let process = match pid {
-            Some(pid) => {
-                let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| CallError::Gone {
-                    shim: name.clone(),
-                    reason: format!("it says that it is process {pid}, which is not there: {error}"),
-                })?;
-                let pidfd = crate::readiness::watch(pidfd, Interest::READABLE);
-                let pidfd = pidfd.map_err(Failure::system("watching a process"))?;
-                Some(ShimProcess { identity: Identity::of(pid), pidfd })
-            }
+        let process = match ask_pid(&client, id, end).await? {
+            Some(pid) => ShimProcess::find(pid, &name, cgroup)?,
             None => None,
         };
-        let sandbox = std::cell::Cell::new(Sandbox::Without);
-        Ok(Rc::new(Self { name, socket: answer.socket, client, process, sandbox, death, _log: log }))
+        let (id, sandbox) = (id.into(), std::cell::Cell::new(Sandbox::Without));
+        Ok(Rc::new(Self { name, id, socket: answer.socket, client, process, sandbox, death, _log: log }))
     }
 
     /// Why it is dead, if it is.
@@ -106,7 +104,12 @@ impl External {
         self.death.borrow().clone()
     }
 
-    /// Whether it says nothing of its process.
+    /// What it was started for.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Its process; none where that is not known.
     pub(super) fn pid(&self) -> Option<Pid> {
         self.process.as_ref().map(|process| process.identity.pid)
     }
@@ -116,7 +119,7 @@ impl External {
         match (self.client.version(), self.sandbox.get()) {
             (TaskVersion::V2, _) => "task v2",
             (TaskVersion::V3, Sandbox::Without) => "task v3",
-            (TaskVersion::V3, Sandbox::Started) => "task v3, sandbox",
+            (TaskVersion::V3, Sandbox::With) => "task v3, sandbox",
         }
     }
 
@@ -133,14 +136,14 @@ impl External {
     /// Has it make what the pod needs, where it has the sandbox API.
     pub(super) async fn begin_sandbox(
         &self,
-        id: &str,
         network: Option<String>,
         backend: &TaskShim,
+        end: End,
     ) -> Result<(), Failure> {
         if self.client.version() == TaskVersion::V2 {
             return Ok(());
         }
-        let id = id.to_owned();
+        let id = self.id.to_string();
         let create = wire::CreateSandboxRequest {
             sandbox_id: id.clone(),
             bundle_path: backend.home.bundle().to_string_lossy().into_owned(),
@@ -148,25 +151,35 @@ impl External {
             options: backend.settings.any(&backend.home.runtime_root()).into(),
             ..Default::default()
         };
-        let created =
-            self.client.sandbox::<wire::CreateSandboxResponse>("CreateSandbox", &create, SANDBOX_START_MS);
-        match created.await {
-            Err(error) if error.is_unimplemented() => return Ok(()),
-            other => other?,
-        };
+        let limit_ms = end.left_ms(SANDBOX_START_MS);
+        let created = self.client.sandbox::<wire::CreateSandboxResponse>("CreateSandbox", &create, limit_ms);
+        let created = created.await;
+        if created.as_ref().is_err_and(CallError::is_unimplemented) {
+            return Ok(());
+        }
+        // Whatever it has answered: it may have made something.
+        self.sandbox.set(Sandbox::With);
+        created?;
         let start = wire::StartSandboxRequest { sandbox_id: id, ..Default::default() };
-        self.client.sandbox::<wire::StartSandboxResponse>("StartSandbox", &start, SANDBOX_START_MS).await?;
-        self.sandbox.set(Sandbox::Started);
+        let limit_ms = end.left_ms(SANDBOX_START_MS);
+        self.client.sandbox::<wire::StartSandboxResponse>("StartSandbox", &start, limit_ms).await?;
         Ok(())
     }
 
     /// Ends it in good order, for a bounded time. Its containers have been deleted.
-    pub(super) async fn end(&self, id: &str) {
+    pub(super) async fn end(&self) {
+        let id = self.id.to_string();
         let orderly = async {
-            if self.sandbox.get() == Sandbox::Started {
-                let stop = wire::StopSandboxRequest { sandbox_id: id.to_owned(), ..Default::default() };
-                self.client.sandbox::<wire::StopSandboxResponse>("StopSandbox", &stop, SHIM_END_MS).await?;
-                let end = wire::ShutdownSandboxRequest { sandbox_id: id.to_owned(), ..Default::default() };
+            if self.sandbox.get() == Sandbox::With {
+                let stop = wire::StopSandboxRequest { sandbox_id: id.clone(), ..Default::default() };
+                let stopped =
+                    self.client.sandbox::<wire::StopSandboxResponse>("StopSandbox", &stop, SHIM_END_MS);
+                match stopped.await {
+                    // One that has not started cannot be stopped, and ends all the same.
+                    Err(error @ CallError::Refused { .. }) => logger::warning!("{error}"),
+                    other => drop(other?),
+                }
+                let end = wire::ShutdownSandboxRequest { sandbox_id: id.clone(), ..Default::default() };
                 let ended = self.client.sandbox::<wire::ShutdownSandboxResponse>(
                     "ShutdownSandbox",
                     &end,
@@ -174,7 +187,7 @@ impl External {
                 );
                 ended.await?;
             }
-            let shutdown = ShutdownRequest { id: id.to_owned(), now: true, ..Default::default() };
+            let shutdown = ShutdownRequest { id, now: true, ..Default::default() };
             self.client.task::<Empty>("Shutdown", &shutdown, SHIM_END_MS).await?;
             let mut death = self.death.subscribe();
             // It fails only when the sender is gone, which `self` holds.
@@ -187,6 +200,14 @@ impl External {
             Ok(Err(error)) => logger::warning!("{error}; it is killed"),
             Err(_) => logger::warning!("{}: it did not end within {SHIM_END_MS} ms; it is killed", self.name),
         }
+    }
+
+    /// Ends it in good order or, where that takes too long, at once.
+    pub(super) async fn end_wholly(&self) {
+        if self.death().is_none() {
+            self.end().await;
+        }
+        self.kill();
     }
 
     /// Waits for the end of its process, where that is known.
@@ -234,13 +255,36 @@ impl External {
     }
 }
 
+impl ShimProcess {
+    /// Finds the process that a shim says it is. One that is not where the shims of the pod are is a stranger, whose end would be
+    /// taken for that of the shim, and who would be killed with it.
+    fn find(pid: Pid, shim: &Rc<str>, cgroup: &Cgroup) -> Result<Option<Self>, Failure> {
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| CallError::Gone {
+            shim: shim.clone(),
+            reason: format!("it says that it is process {pid}, which is not there: {error}"),
+        })?;
+        // Only now is the number its own for as long as it is looked at.
+        if !cgroup.pids()?.contains(&pid) {
+            logger::warning!(
+                "{shim}: it says that it is process {pid}, which is not in {}; it goes on without",
+                cgroup.path()
+            );
+            return Ok(None);
+        }
+        let pidfd = crate::readiness::watch(pidfd, Interest::READABLE);
+        let pidfd = pidfd.map_err(Failure::system("watching a process"))?;
+        Ok(Some(Self { identity: Identity::of(pid), pidfd }))
+    }
+}
+
 /// Which process it is; none when it does not say. The other version of the API is tried where it does not know ours.
-async fn ask_pid(client: &Client, id: &str) -> Result<Option<Pid>, CallError> {
+async fn ask_pid(client: &Client, id: &str, end: End) -> Result<Option<Pid>, CallError> {
     let request = ConnectRequest { id: id.to_owned(), ..Default::default() };
-    let mut answer = client.task::<ConnectResponse>("Connect", &request, SHIM_CONNECT_TASK_MS).await;
+    let mut answer =
+        client.task::<ConnectResponse>("Connect", &request, end.left_ms(SHIM_CONNECT_TASK_MS)).await;
     if answer.as_ref().is_err_and(CallError::is_unimplemented) {
         client.fall_back();
-        answer = client.task("Connect", &request, SHIM_CONNECT_TASK_MS).await;
+        answer = client.task("Connect", &request, end.left_ms(SHIM_CONNECT_TASK_MS)).await;
         if answer.as_ref().is_err_and(CallError::is_unimplemented) {
             // It does not have this call in either.
             client.fall_back();

@@ -61,7 +61,7 @@ impl Fifos {
 impl Drop for Fifos {
     /// Removes the files; who has them open keeps them.
     fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.directory) {
+        if let Err(error) = crate::delete::remove_own(&self.directory) {
             crate::logger::warning!("{:?}: {error}", self.directory);
         }
     }

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Owns: the paths, and that the sockets which shims make in `/run/containerd/s` land in the pod's directory: they go with it,
-//! however everything ends.
+//! however everything ends. That directory itself is made on the host where there is none, and stays there empty: containerd
+//! has it too, and other pods have theirs mounted over it.
 
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
@@ -108,9 +109,11 @@ impl Home {
 impl Drop for Home {
     /// Of a pod that came to nothing, or that ends.
     fn drop(&mut self) {
-        // Neither need be there.
+        // It need not be there.
         let _ = unmount(CONTAINERD_SOCKETS, UnmountFlags::DETACH);
-        let _ = std::fs::remove_dir_all(&self.directory);
+        if let Err(error) = crate::delete::remove_own(&self.directory) {
+            crate::logger::warning!("{:?} stays: {error}", self.directory);
+        }
     }
 }
 

@@ -23,6 +23,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::answer::{Answer, AnswerError};
+use super::end::End;
 use super::home::Home;
 use super::running::{Finished, Running};
 use crate::shim::Shim;
@@ -93,12 +94,12 @@ pub(crate) struct Launch<'a> {
 
 impl Launch<'_> {
     /// Starts the shim; says where it listens.
-    pub(crate) async fn start(&self, shim: &Rc<Shim>) -> Result<Answer, LaunchShimError> {
+    pub(super) async fn start(&self, shim: &Rc<Shim>, end: End) -> Result<Answer, LaunchShimError> {
         // The older ones stumble over a message that they do not know, and the newest insist on it: who fails without it gets
         // it. A start that failed has left nothing.
-        let mut finished = self.run(shim, "start", &[], SHIM_LAUNCH_MS).await?;
+        let mut finished = self.run(shim, "start", &[], end.left_ms(SHIM_LAUNCH_MS)).await?;
         if finished.how != (Ending::Exited { code: 0 }) {
-            let again = self.run(shim, "start", &self.params(), SHIM_LAUNCH_MS).await?;
+            let again = self.run(shim, "start", &self.params(), end.left_ms(SHIM_LAUNCH_MS)).await?;
             if again.how == (Ending::Exited { code: 0 }) || finished.speaks_of_bootstrap() {
                 finished = again;
             }
@@ -182,11 +183,13 @@ impl Launch<'_> {
         }
     }
 
-    /// The files that a process joins the cgroup by.
+    /// The files that a process joins the cgroup by. It has one thread then, and `tasks` of a v1 hierarchy moves that without the wait
+    /// of `cgroup.procs` for the whole machine.
     fn groups(&self) -> Result<Vec<OwnedFd>, CgroupError> {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
         let mut groups = Vec::new();
-        for path in self.cgroup.v1_procs()? {
+        for procs in self.cgroup.v1_procs()? {
+            let path = procs.with_file_name("tasks");
             let opened = open(&path, flags, Mode::empty());
             groups.push(opened.map_err(|source| CgroupError::Io { action: "open", path, source })?);
         }
@@ -194,6 +197,10 @@ impl Launch<'_> {
             let opened = openat(&directory, "cgroup.procs", flags, Mode::empty());
             let path = PathBuf::from("cgroup.procs");
             groups.push(opened.map_err(|source| CgroupError::Io { action: "open", path, source })?);
+        }
+        if groups.is_empty() {
+            // It would run on in the cgroup of this shim, where the end of the pod does not find it.
+            return Err(CgroupError::NotFound { path: self.cgroup.path().clone() });
         }
         Ok(groups)
     }

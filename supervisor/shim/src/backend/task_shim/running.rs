@@ -18,6 +18,9 @@ use crate::task::Ending;
 /// How much of what a program says is kept for a sentence, in bytes.
 const REASON_MAX_BYTES: usize = 1_024;
 
+/// How much is read at a time, in bytes.
+const READ_BYTES: usize = 4_096;
+
 /// What a program said.
 pub(super) struct Finished {
     pub(super) how: Ending,
@@ -62,8 +65,8 @@ impl Running {
             }
         };
         self.pid = None;
-        self.stdout.take_all();
-        self.stderr.take_all();
+        self.stdout.take_rest();
+        self.stderr.take_rest();
         let [stdout, stderr] = [&mut self.stdout, &mut self.stderr].map(|it| std::mem::take(&mut it.bytes));
         Finished { how, stdout, stderr }
     }
@@ -93,25 +96,38 @@ impl Collected {
         if self.state == PipeState::AtEnd {
             return std::future::pending().await;
         }
-        match self.pipe.readable().await {
-            Ok(mut guard) => guard.clear_ready(),
-            Err(_) => self.state = PipeState::AtEnd,
-        }
-        self.take_all();
+        let pipe = self.pipe.get_ref().as_fd();
+        let mut buffer = [0; READ_BYTES];
+        let read = match self.pipe.readable().await {
+            Ok(mut guard) => match rustix::io::read(pipe, &mut buffer) {
+                Err(Errno::AGAIN) => return guard.clear_ready(),
+                other => other,
+            },
+            Err(_) => Ok(0),
+        };
+        self.took(read, &buffer);
+        // A program that never stops must not keep the thread.
+        tokio::task::yield_now().await;
     }
 
-    fn take_all(&mut self) {
-        let mut buffer = [0; 4096];
-        loop {
+    /// Takes what is in the pipe, as far as it is kept: who writes on without an end does not keep anybody here.
+    fn take_rest(&mut self) {
+        let mut buffer = [0; READ_BYTES];
+        while self.state == PipeState::Open && self.bytes.len() < self.limit {
             match rustix::io::read(self.pipe.as_fd(), &mut buffer) {
-                Ok(0) => return self.state = PipeState::AtEnd,
-                Ok(count) => {
-                    let room = self.limit.saturating_sub(self.bytes.len()).min(count);
-                    self.bytes.extend_from_slice(&buffer[..room]);
-                }
-                Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
-                Err(_) => return self.state = PipeState::AtEnd,
+                read => self.took(read, &buffer),
+            }
+        }
+    }
+
+    fn took(&mut self, read: rustix::io::Result<usize>, buffer: &[u8]) {
+        match read {
+            Err(Errno::INTR) => {}
+            Ok(0) | Err(_) => self.state = PipeState::AtEnd,
+            Ok(count) => {
+                let room = self.limit.saturating_sub(self.bytes.len()).min(count);
+                self.bytes.extend_from_slice(&buffer[..room]);
             }
         }
     }

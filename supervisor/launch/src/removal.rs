@@ -6,7 +6,7 @@
 //! [`DESCENT_DEPTH_MAX`] directories is moved up and emptied from there, so that neither the stack nor the descriptors of this process
 //! end before the tree does.
 //!
-//! Never: takes mounts away. Whoever meets one does so ([`super::remove_tree`]).
+//! Never: takes mounts away. Whoever meets one decides what becomes of it.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -26,15 +26,19 @@ const DIRECTORY: OFlags =
 
 /// What has become of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Removal {
+#[must_use]
+pub enum Removal {
     /// It is gone, or was not there.
     Gone,
     /// Something is mounted at or below it. All of that is as it was, other things may be gone.
     Mounted,
 }
 
-/// Removes a directory with all that is in it.
-pub(super) fn remove(directory: &Path) -> io::Result<Removal> {
+/// Removes a directory with all that is in it, but for what is mounted there.
+///
+/// # Errors
+/// What the kernel says. Some of it may be gone then.
+pub fn remove_directory(directory: &Path) -> io::Result<Removal> {
     match remove_named(directory) {
         Ok(()) => Ok(Removal::Gone),
         Err(Errno::XDEV | Errno::BUSY) => Ok(Removal::Mounted),
@@ -58,7 +62,7 @@ fn remove_named(directory: &Path) -> rustix::io::Result<()> {
             break;
         }
     }
-    remove_directory(above.as_fd(), &name)
+    remove_emptied(above.as_fd(), &name)
 }
 
 /// What was moved up to the top because it lay too deep.
@@ -90,7 +94,7 @@ fn empty(directory: BorrowedFd<'_>, depth: usize, moved: &mut Moved<'_>) -> rust
         }
         let Some(inner) = if_there(enter(directory, name))? else { continue };
         empty(inner.as_fd(), depth + 1, moved)?;
-        remove_directory(directory, name)?;
+        remove_emptied(directory, name)?;
     }
     Ok(())
 }
@@ -121,7 +125,7 @@ fn enter(directory: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<OwnedFd> 
     }
 }
 
-fn remove_directory(directory: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<()> {
+fn remove_emptied(directory: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<()> {
     if_there(unlinkat(directory, name, AtFlags::REMOVEDIR)).map(drop)
 }
 
