@@ -61,6 +61,28 @@ async fn the_start_of_a_short_container_is_told_before_its_exit() {
     containerd.is_bare().await;
 }
 
+/// In a PID namespace of somebody else's the kernel does not end the execs with PID 1: they are killed after it, and their
+/// exits came after its own, which for a client of containerd's is the last one of a container.
+#[tokio::test]
+async fn the_exit_of_a_container_is_told_after_those_of_its_execs() {
+    let containerd = containerd!();
+    let events = containerd.events().await;
+    let ours = format!("pid:/proc/{}/ns/pid", std::process::id());
+    containerd.run_detached(&["--with-ns", &ours], "web", &["sleep", "100000"]).await;
+    for exec in ["first", "second"] {
+        containerd.done(&["task", "exec", "-d", "--exec-id", exec, "web", "sleep", "100000"]).await;
+    }
+    containerd.done(&["task", "kill", "-s", "SIGKILL", "web"]).await;
+    let execs = ["exec-added", "exec-started"];
+    events.are("web", &[&["create", "start"][..], &execs, &execs, &["exit"; 3]].concat()).await;
+    let text = events.text();
+    let last = text.lines().rfind(|line| line.contains("/tasks/exit")).expect("there are three");
+    assert!(last.contains("\"id\":\"web\""), "{text}");
+    containerd.say(&["task", "delete", "web"]).await;
+    containerd.done(&["container", "rm", "web"]).await;
+    containerd.is_bare().await;
+}
+
 #[tokio::test]
 async fn a_container_that_is_out_of_memory_is_told_of() {
     let containerd = containerd!();

@@ -1,13 +1,14 @@
 //! What a shim knows of the containerd that it works for.
 //!
-//! Owns: the order in which the events of a process are told: an exit that overtakes the answer to a start is told after it
-//! (P2). Never: sends (`events`), or keeps an exit from those who wait for it.
+//! Owns: the order in which events are told: an exit that overtakes the answer to a start is told after it (P2), and that of
+//! PID 1 after those of its container's execs. Never: sends (`events`), or keeps an exit from those who wait for it.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
 
 use mainstay_messages::ContainerId;
 use mainstay_messages::process::{Exit, ExitStatus, OomVerdict};
@@ -19,6 +20,11 @@ use mainstay_task_api::task::CreateTaskRequest;
 use super::events::{Events, Topic};
 use crate::container::Container;
 use crate::process::Process;
+use crate::task::Phase;
+
+/// How long the exit of PID 1 waits to be told after those of its container's execs, in milliseconds: they were killed with it,
+/// and one that takes longer hangs in the kernel.
+const EXECS_FIRST_MS: u64 = 5_000;
 
 /// What a shim knows of its containerd.
 #[derive(Debug)]
@@ -30,6 +36,8 @@ pub(crate) struct Face {
     events: Rc<Events>,
     /// Processes whose start is not answered yet, and their exits.
     starting: RefCell<BTreeMap<ProcessKey, Option<Ended>>>,
+    /// Exits of PID 1 that are told when those of the execs are.
+    held: RefCell<BTreeMap<ContainerId, Held>>,
     /// How many processes of a container were ended for want of memory, as far as that was told.
     oom_kills_told: RefCell<BTreeMap<ContainerId, u64>>,
 }
@@ -65,9 +73,23 @@ struct Ended {
     exit: Exit,
 }
 
+/// The exit of a PID 1, and the execs whose exits are told before it.
+#[derive(Debug)]
+struct Held {
+    ended: Ended,
+    execs: BTreeSet<ProcessKey>,
+}
+
 impl Face {
     pub(super) fn new(namespace: String, bundle: PathBuf, events: Rc<Events>) -> Self {
-        Self { namespace, bundle, events, starting: RefCell::default(), oom_kills_told: RefCell::default() }
+        Self {
+            namespace,
+            bundle,
+            events,
+            starting: RefCell::default(),
+            held: RefCell::default(),
+            oom_kills_told: RefCell::default(),
+        }
     }
 
     /// A container was created.
@@ -127,7 +149,7 @@ impl Face {
     }
 
     /// A process has ended.
-    pub(crate) fn exited(&self, process: &Process, container: Option<&Container>, exit: &Exit) {
+    pub(crate) fn exited(self: &Rc<Self>, process: &Process, container: Option<&Container>, exit: &Exit) {
         let ended = Ended { pid: process.pid_or_zero(), exit: exit.clone() };
         if let Some(place) = self.starting.borrow_mut().get_mut(&process.key) {
             *place = Some(ended);
@@ -135,8 +157,40 @@ impl Face {
         }
         if let Some(container) = container {
             self.look_for_oom(container);
+            let execs = self.untold_execs(container);
+            if process.key.exec.is_none() && !execs.is_empty() {
+                return self.hold(&container.id, Held { ended, execs });
+            }
         }
         self.tell_exit(&process.key, &ended);
+    }
+
+    /// The execs of a container whose exits will be told.
+    fn untold_execs(&self, container: &Container) -> BTreeSet<ProcessKey> {
+        let starting = self.starting.borrow();
+        let untold = |process: &Rc<Process>| {
+            let lives = matches!(process.phase(), Phase::Starting | Phase::Running);
+            process.key.exec.is_some() && (lives || starting.contains_key(&process.key))
+        };
+        container.processes().into_iter().filter(untold).map(|process| process.key.clone()).collect()
+    }
+
+    /// Without a PID namespace of the container's own, its execs are killed after its PID 1.
+    fn hold(self: &Rc<Self>, id: &ContainerId, held: Held) {
+        self.held.borrow_mut().insert(id.clone(), held);
+        let (face, id) = (self.clone(), id.clone());
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(Duration::from_millis(EXECS_FIRST_MS)).await;
+            face.release(&id);
+        });
+    }
+
+    /// Tells the exit of a PID 1 that was held, if there is one.
+    fn release(&self, id: &ContainerId) {
+        let held = self.held.borrow_mut().remove(id);
+        if let Some(held) = held {
+            self.tell(&ProcessKey { container: id.clone(), exec: None }, &held.ended);
+        }
     }
 
     /// Tells of processes that were ended for want of memory, unless that was told.
@@ -157,6 +211,17 @@ impl Face {
     }
 
     fn tell_exit(&self, key: &ProcessKey, ended: &Ended) {
+        self.tell(key, ended);
+        let last = self.held.borrow_mut().get_mut(&key.container).is_some_and(|held| {
+            held.execs.remove(key);
+            held.execs.is_empty()
+        });
+        if last {
+            self.release(&key.container);
+        }
+    }
+
+    fn tell(&self, key: &ProcessKey, ended: &Ended) {
         // Whoever asked for the start has been told, and nothing has run.
         if matches!(ended.exit.status, ExitStatus::StartError { .. }) {
             return;
@@ -180,6 +245,7 @@ impl Face {
 
     /// A container was deleted.
     pub(super) fn deleted(&self, key: &ProcessKey, pid: u32, exit: &Exit) {
+        self.release(&key.container);
         self.oom_kills_told.borrow_mut().remove(&key.container);
         let event = wire::TaskDelete {
             container_id: key.container.as_str().to_owned(),
