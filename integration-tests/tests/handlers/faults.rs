@@ -234,7 +234,7 @@ async fn a_call_of_the_sandbox_api_that_goes_wrong(
 async fn a_wrong_process_id_harms_no_stranger() {
     let Some(stage) = Stage::take().await else { return };
     let mut stranger = std::process::Command::new("sleep").arg("1000").spawn().expect("it runs");
-    for call in ["Create", "Start"] {
+    for call in ["Connect", "Create", "Start"] {
         stage.place.plan(&[&format!("{call}=pid:{}", stranger.id())]);
         let pod = within("a pod", stage.pod()).await.expect("a pod");
         let made =
