@@ -4,16 +4,17 @@
 //! The pod's directory is the first to come and the last to go, so that where it is not, nothing is. What plugins were told of
 //! the pod is known beside it: they are told of its end after all of it.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use mainstay_messages::record::SandboxRecord;
 use mainstay_messages::supervisor::PodEnd;
-use mainstay_messages::{Error, Result};
+use mainstay_messages::{Error, Handler, Result};
 use mainstay_task_api::extension::Backend;
 use mainstay_task_api::extension::backend::Kind;
 
@@ -22,8 +23,8 @@ use crate::cgroup;
 use crate::disks;
 use crate::facts::Facts;
 use crate::files;
-use crate::handlers::handler_name;
 use crate::handlers::probe::PROBES_MS;
+use crate::handlers::{OciProgram, Runner, handler_name};
 use crate::hooks;
 use crate::link::CallError;
 use crate::machine::Machine;
@@ -118,6 +119,31 @@ pub(crate) enum Telling {
     Done,
 }
 
+/// What a shim is told of the programs that run its containers, which are asked what they are. A file system that they are on may
+/// hang.
+fn ask_backend(machine: &Machine, runner: &Runner, handler: Option<&Handler>) -> Result<Option<Backend>> {
+    let admit = |program: Cow<'_, OciProgram>| {
+        machine.runtimes.admit(handler_name(handler), &program, &machine.layout)
+    };
+    let runtime_version = runner.runtime().map(admit).transpose()?;
+    let mut backend = runner.backend(handler)?;
+    match backend.as_mut().and_then(|backend| backend.kind.as_mut()) {
+        Some(Kind::Oci(runtime)) => {
+            runtime.version = runtime_version.unwrap_or_default();
+            runtime.call_ms = call_limit_ms(machine.settings.timeouts.create_ms);
+        }
+        Some(Kind::Shim(shim)) => shim.version = machine.runtimes.shim_version(Path::new(&shim.program)),
+        Some(_) | None => {}
+    }
+    Ok(backend)
+}
+
+/// How long one call of a runtime may take where so long is waited for the creation of a container: the rest is for killing it and
+/// undoing what it has made.
+fn call_limit_ms(create_ms: u64) -> u32 {
+    u32::try_from(create_ms / 4 * 3).unwrap_or(u32::MAX).max(1)
+}
+
 impl AsRef<Remains> for Launch {
     fn as_ref(&self) -> &Remains {
         &self.remains
@@ -144,22 +170,15 @@ pub(crate) async fn launch(
     }
     let handler = record.spec.handler.as_ref();
     let runner = machine.settings.handlers.runner(handler)?;
-    let mut backend = runner.backend(handler)?;
-    if let Some(program) = runner.runtime() {
-        let (name, program) = (handler_name(handler).to_owned(), program.into_owned());
-        let what = format!("asking the runtime of handler {name}");
-        let ask = move |machine: &Machine| machine.runtimes.admit(&name, &program, &machine.layout);
-        let version = machine.blocking_within(what, PROBES_MS, ask).await?;
-        if let Some(Kind::Oci(runtime)) = backend.as_mut().and_then(|backend| backend.kind.as_mut()) {
-            runtime.version = version;
+    let backend = match runner {
+        Runner::Own => None,
+        Runner::Oci(_) | Runner::Shim(_) => {
+            let (runner, handler) = (runner.clone(), handler.cloned());
+            let what = format!("asking the programs of handler {}", handler_name(handler.as_ref()));
+            let ask = move |machine: &Machine| ask_backend(machine, &runner, handler.as_ref());
+            machine.blocking_within(what, 2 * PROBES_MS, ask).await?
         }
-    }
-    if let Some(Kind::Shim(shim)) = backend.as_mut().and_then(|backend| backend.kind.as_mut()) {
-        let program = PathBuf::from(&shim.program);
-        let ask = move |machine: &Machine| Ok(machine.runtimes.shim_version(&program));
-        let what = "asking a shim for its version".to_owned();
-        shim.version = machine.blocking_within(what, PROBES_MS, ask).await?;
-    }
+    };
     let remains = Remains::of(&machine, &record.id, None, PodEnd::Removed).await?;
     machine.places.learn(&record)?;
     let launch = Launch { remains, record, facts, backend, told: Cell::new(Telling::Due), at };

@@ -29,6 +29,8 @@ async fn an_exit_before_the_shims_death_is_told_as_it_was() {
     let events = containerd.events().await;
     containerd.run_detached(&[], "web", &["sh", "-c", "exit 9"]).await;
     containerd.has_status("web", "STOPPED").await;
+    // The shim's own word of it; the other one comes of its death.
+    events.are("web", &["create", "start", "exit"]).await;
     kill_process(containerd.shims()[0], Signal::KILL).expect("it lives");
     wait::until_async("the task is gone", async || containerd.task("web").await.is_none()).await;
     events.are("web", &["create", "start", "exit", "exit", "delete"]).await;

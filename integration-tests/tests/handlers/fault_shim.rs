@@ -36,9 +36,12 @@ struct Stage {
     directory: TempDir,
 }
 
+/// The topic of an event, and the event.
+type Told = (String, Vec<u8>);
+
 /// What came to the events' address.
 #[derive(Clone, Default)]
-struct Heard(Arc<Mutex<Vec<(String, Vec<u8>)>>>);
+struct Heard(Arc<Mutex<Vec<Told>>>);
 
 #[async_trait]
 impl Events for Heard {

@@ -40,7 +40,7 @@ pub enum Removal {
 /// What the kernel says. Some of it may be gone then.
 pub fn remove_directory(directory: &Path) -> io::Result<Removal> {
     match remove_named(directory) {
-        Ok(()) | Err(Errno::NOENT) => Ok(Removal::Gone),
+        Ok(()) => Ok(Removal::Gone),
         Err(Errno::XDEV | Errno::BUSY) => Ok(Removal::Mounted),
         Err(error) => Err(error.into()),
     }
@@ -50,9 +50,10 @@ fn remove_named(directory: &Path) -> rustix::io::Result<()> {
     let (Some(above), Some(name)) = (directory.parent(), directory.file_name()) else {
         return Err(Errno::INVAL);
     };
-    let above = open(above, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let name = CString::new(name.as_encoded_bytes()).map_err(|_| Errno::INVAL)?;
-    let top = enter(above.as_fd(), &name)?;
+    let above = open(above, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let Some(above) = if_there(above)? else { return Ok(()) };
+    let Some(top) = if_there(enter(above.as_fd(), &name))? else { return Ok(()) };
     let mut moved = Moved { top: top.as_fd(), count: 0 };
     loop {
         let before = moved.count;
@@ -73,7 +74,8 @@ struct Moved<'a> {
 /// Removes what is in a directory, but for what is moved up.
 fn empty(directory: BorrowedFd<'_>, depth: usize, moved: &mut Moved<'_>) -> rustix::io::Result<()> {
     for entry in Dir::read_from(directory)? {
-        let entry = entry?;
+        // Others may remove it too, and have been faster.
+        let Some(entry) = if_there(entry)? else { return Ok(()) };
         let name = entry.file_name();
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
@@ -90,7 +92,7 @@ fn empty(directory: BorrowedFd<'_>, depth: usize, moved: &mut Moved<'_>) -> rust
             moved.take(directory, name)?;
             continue;
         }
-        let inner = enter(directory, name)?;
+        let Some(inner) = if_there(enter(directory, name))? else { continue };
         empty(inner.as_fd(), depth + 1, moved)?;
         remove_emptied(directory, name)?;
     }
@@ -104,6 +106,7 @@ impl Moved<'_> {
             let up = format!(".deep-{}", self.count);
             match renameat_with(directory, name, self.top, up.as_str(), RenameFlags::NOREPLACE) {
                 Err(Errno::EXIST) => {}
+                Err(Errno::NOENT) => return Ok(()),
                 done => return done,
             }
         }
@@ -123,8 +126,13 @@ fn enter(directory: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<OwnedFd> 
 }
 
 fn remove_emptied(directory: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<()> {
-    match unlinkat(directory, name, AtFlags::REMOVEDIR) {
-        Err(Errno::NOENT) => Ok(()),
-        done => done,
+    if_there(unlinkat(directory, name, AtFlags::REMOVEDIR)).map(drop)
+}
+
+/// What was done, unless what it was done to was not there any more.
+fn if_there<T>(done: rustix::io::Result<T>) -> rustix::io::Result<Option<T>> {
+    match done {
+        Err(Errno::NOENT) => Ok(None),
+        done => done.map(Some),
     }
 }

@@ -209,21 +209,33 @@ fn container(
         place().context(Step::Mounts, || format!("{path:?}"))?;
     }
     let Some(user) = user else { return mount_and_write(bundle, None, bundle.directory) };
-    let place = open_place(bundle.spec)?;
+    let place = open_place(bundle)?;
     mount("tmpfs", place, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=755")
         .context(Step::RootMount, || format!("a place for it at {place:?}"))?;
     mount_and_write(bundle, Some(user), place)
 }
 
-fn open_place(spec: &Spec) -> Result<&'static Path> {
+/// One that hides nothing that is still to be looked up or written: no source of a mount, nothing of the root, nor the bundle.
+fn open_place(bundle: ContainerBundle<'_>) -> Result<&'static Path> {
+    let ContainerBundle { spec, directory, root, .. } = bundle;
     let mounts = spec.mounts().as_deref().unwrap_or_default();
+    let sources = mounts.iter().filter_map(|mount| mount.source().as_deref());
+    let root: Vec<&Path> = match root {
+        RootMount::Overlay { lower, upper, work } => {
+            lower.iter().chain([upper, work]).map(AsRef::as_ref).collect()
+        }
+        RootMount::Bind(source) => vec![source],
+    };
+    let needed: Vec<&Path> = sources.chain(root).chain([directory]).collect();
     let is_free = |place: &&Path| {
-        let mut sources = mounts.iter().filter_map(|mount| mount.source().as_deref());
-        place.is_dir() && !sources.any(|source| source.starts_with(place) || place.starts_with(source))
+        let meets = |path: &&Path| path.starts_with(place) || place.starts_with(path);
+        place.is_dir() && !needed.iter().any(meets)
     };
     OPEN_PLACES.map(Path::new).iter().find(|place| is_free(place)).copied().ok_or_else(|| {
         let places = OPEN_PLACES.join(", ");
-        invalid("mounts", format!("they take all places where a root may be mounted meanwhile: {places}"))
+        let reason =
+            format!("they and the root take all places where a root may be mounted meanwhile: {places}");
+        invalid("mounts", reason)
     })
 }
 
@@ -341,3 +353,6 @@ fn write(path: &Path, json: serde_json::Result<Vec<u8>>) -> Result<()> {
     };
     replace().context(Step::Mounts, || format!("writing {path:?}"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -200,15 +200,6 @@ impl Backend {
         }
     }
 
-    /// Closes the standard input of a process.
-    pub(crate) async fn close_stdin(&self, process: &Process) -> Result<(), Failure> {
-        match self {
-            Self::Own | Self::Oci(_) => process.stdin.close(),
-            Self::Task(_) => process.stdin.close(),
-        }
-        Ok(())
-    }
-
     /// Undoes what was made for a container whose processes have ended and whose cgroup is gone. What fails is logged: the
     /// container is gone whatever becomes of it. It may be asked for again.
     pub(crate) async fn tear_down(&self, shim: &Rc<Shim>, container: &Rc<Container>, limit: Duration) {

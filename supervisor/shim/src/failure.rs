@@ -119,6 +119,16 @@ pub(crate) enum Failure {
         /// What it said.
         pid: i32,
     },
+    /// A runtime has told of a child that is another one.
+    #[error("{process}: the runtime says that it is process {pid}, which {why}")]
+    Mistaken {
+        /// Which.
+        process: ProcessKey,
+        /// What it said.
+        pid: i32,
+        /// What that is.
+        why: &'static str,
+    },
     /// The cgroup cannot be made, limited or read.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
@@ -208,7 +218,8 @@ impl Failure {
             | Self::Running { .. }
             | Self::EndedEarly { .. }
             | Self::Runtime { .. }
-            | Self::NoChild { .. } => Code::FAILED_PRECONDITION,
+            | Self::NoChild { .. }
+            | Self::Mistaken { .. } => Code::FAILED_PRECONDITION,
             Self::Invalid { .. } | Self::Id(_) | Self::Spec { .. } => Code::INVALID_ARGUMENT,
             Self::Launch(error) => match error {
                 LaunchError::Spec { .. } | LaunchError::Unsupported { .. } | LaunchError::User { .. } => {

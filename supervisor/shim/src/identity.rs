@@ -42,6 +42,13 @@ pub(crate) fn parent_of(pid: Pid) -> Option<Pid> {
     Pid::from_raw(stat_field(pid, 4)?)
 }
 
+/// Whether a process that has not been reaped is ending, or has ended.
+pub(crate) fn is_ending(pid: Pid) -> bool {
+    /// `PF_EXITING` of the kernel's `sched.h`.
+    const EXITING: u32 = 0x4;
+    stat_field(pid, 9).is_some_and(|flags: u32| flags & EXITING != 0)
+}
+
 /// Field 22 of `/proc/PID/stat`, or 0.
 fn start_ticks(pid: Pid) -> u64 {
     stat_field(pid, 22).unwrap_or(0)

@@ -2,7 +2,8 @@
 //!
 //! Owns: helpers, whose end somebody waits for, and the exits of children that nobody knows while a birth is expected. A
 //! runtime makes a process, tells its number, and ends: the process is the shim's child then, and may have been reaped before
-//! its number was read. Never: tells a process from another by its number alone: one that is alive is a child of this process.
+//! its number was read. Never: tells a process from another by its number alone: one that is alive is a child of this process,
+//! nobody else's, and in its container's cgroup.
 //!
 //! ```text
 //!  reaped ──┬── known process ──▶ its exit
@@ -18,8 +19,9 @@ use std::rc::Rc;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::sync::oneshot;
 
+use crate::container::Container;
 use crate::failure::Failure;
-use crate::identity::{Identity, parent_of};
+use crate::identity::{Identity, is_ending, parent_of};
 use crate::logger;
 use crate::process::Process;
 use crate::shim::Shim;
@@ -70,9 +72,9 @@ impl Offspring {
         }
     }
 
-    /// The exit of a child that ended before its number was known.
+    /// The exit of a child that ended before its number was known: the last one that had it.
     fn claim(&mut self, pid: Pid) -> Option<Ending> {
-        let place = self.parked.iter().position(|(parked, _)| *parked == pid)?;
+        let place = self.parked.iter().rposition(|(parked, _)| *parked == pid)?;
         self.parked.remove(place).map(|(_, how)| how)
     }
 }
@@ -93,16 +95,26 @@ impl Shim {
     }
 
     /// Takes charge of a process that somebody else made, whether it has ended meanwhile or not. `birth` was there before it
-    /// was.
+    /// was. The word of whoever made it is not believed: a wrong number would have the exit and the signals of one process be
+    /// another's.
     pub(crate) fn adopt(
         self: &Rc<Self>,
+        container: &Container,
         process: &Rc<Process>,
         pid: Pid,
         _birth: &Birth,
     ) -> Result<(), Failure> {
+        let refused = |why| Failure::Mistaken { process: process.key.clone(), pid: pid.as_raw_pid(), why };
+        if self.knows(pid) {
+            return Err(refused("is another process of the pod"));
+        }
         // A child that has ended and was not reaped is found all the same.
         let is_ours = parent_of(pid) == Some(rustix::process::getpid());
         if let (true, Ok(pidfd)) = (is_ours, pidfd_open(pid, PidfdFlags::empty())) {
+            // The kernel lists no process that ends.
+            if !container.pids()?.contains(&pid) && !is_ending(pid) {
+                return Err(refused("is not in the cgroup of its container"));
+            }
             process.adopted(Identity::of(pid), Some(pidfd));
             self.add_process(process);
             return Ok(());
@@ -113,6 +125,12 @@ impl Shim {
         process.adopted(Identity { pid, start_ticks: 0 }, None);
         self.process_ended(process, how);
         Ok(())
+    }
+
+    /// Whether a child is a process of a container, the pod's init, or a helper.
+    fn knows(&self, pid: Pid) -> bool {
+        let is_init = self.pod.borrow().as_ref().is_some_and(|pod| pod.init == Some(pid));
+        is_init || self.has_process(pid) || self.offspring.borrow().helpers.contains_key(&pid)
     }
 }
 
@@ -134,6 +152,16 @@ mod tests {
         offspring.births = 1;
         offspring.reaped(pid(10), how);
         assert_eq!((offspring.claim(pid(10)), offspring.claim(pid(10))), (Some(how), None));
+    }
+
+    /// Numbers are used again, also within one birth: the exit of an earlier orphan was taken for the process's.
+    #[test]
+    fn the_last_exit_of_a_number_is_the_one() {
+        let mut offspring = Offspring { births: 1, ..Offspring::default() };
+        for code in [1, 2] {
+            offspring.reaped(pid(10), Ending::Exited { code });
+        }
+        assert_eq!(offspring.claim(pid(10)), Some(Ending::Exited { code: 2 }));
     }
 
     #[test]

@@ -222,7 +222,7 @@ impl Output {
     /// a client yet is left in its queue, which holds one pipe's worth of bytes more for it.
     pub(crate) fn finish_now(&self) {
         for source in self.sources.borrow_mut().drain(..) {
-            source.bound();
+            source.bound_now();
             while self.read_some(&source, READ_BUFFER_BYTES) == Turn::More {}
         }
         if let Some(log) = self.log.borrow_mut().as_mut() {

@@ -143,7 +143,10 @@ impl Task for TaskService {
                 let key = ProcessKey::parse(&request.id, &request.exec_id)?;
                 let container = shim.container(&key.container)?;
                 let process = container.process(&key)?;
-                if request.stdin { container.backend.close_stdin(&process).await } else { Ok(()) }
+                if request.stdin {
+                    process.stdin.close();
+                }
+                Ok(())
             })
             .await
             .map(empty)

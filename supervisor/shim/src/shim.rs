@@ -167,6 +167,11 @@ impl Shim {
         }
     }
 
+    /// Whether a process of a container has this number.
+    pub(crate) fn has_process(&self, pid: Pid) -> bool {
+        self.processes.borrow().contains_key(&pid)
+    }
+
     /// Forgets a process that has ended without being reaped here.
     pub(crate) fn forget_process(&self, process: &Rc<Process>) {
         if let Some(identity) = process.identity() {

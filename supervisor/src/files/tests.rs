@@ -97,6 +97,26 @@ fn no_tree_is_too_deep_to_be_removed() {
     assert!(!tree.exists());
 }
 
+/// A removal that came upon something which another one had removed in that moment said that all was gone.
+#[test]
+fn a_tree_is_gone_when_one_of_several_removals_says_so() {
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    let tree = temp.path().join("tree");
+    for (directory, file) in (0..64).flat_map(|directory| (0..8).map(move |file| (directory, file))) {
+        let inner = tree.join(format!("{directory}/a/{file}"));
+        fs::create_dir_all(&inner).expect("made");
+        fs::write(inner.join("file"), "").expect("written");
+    }
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                remove_tree(&tree).expect("removed");
+                assert!(!tree.exists());
+            });
+        }
+    });
+}
+
 fn open_directory(above: impl AsFd, path: &Path) -> OwnedFd {
     openat(above, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).expect("opened")
 }

@@ -62,6 +62,9 @@ struct MemoryOfPod {
     private_kib: u64,
 }
 
+/// One of the rounds of what was measured.
+type Round = fn(&OfHandler) -> &BTreeMap<&'static str, Summary>;
+
 /// What a word of the command line means.
 fn settings(word: &str) -> HandlerSettings {
     let name = Path::new(word).file_name().unwrap_or_default().to_string_lossy();
@@ -210,9 +213,6 @@ fn below(top: u32, except: Option<u32>, parents: &[(u32, u32)]) -> BTreeSet<u32>
         found.extend(more);
     }
 }
-
-/// The steps of one of the rounds.
-type Round = fn(&OfHandler) -> &BTreeMap<&'static str, Summary>;
 
 /// Prints a column for each handler.
 pub(super) fn print_table(options: &Lifecycle, report: &Report) {

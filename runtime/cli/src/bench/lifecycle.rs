@@ -61,9 +61,9 @@ pub struct MemoryReport {
 pub async fn run(options: &Lifecycle, format: Format) -> Outcome<()> {
     handlers::check(options)?;
     let directory = options.directory.join(format!("mainstay-bench-{}", std::process::id()));
-    std::fs::create_dir_all(&directory)?;
     let cgroup = format!("/mainstay-bench-{}", std::process::id());
     let config = configuration(options, &directory, cgroup)?;
+    std::fs::create_dir_all(&directory)?;
     if options.handlers.is_empty() {
         let outcome = measure(options, &directory, config).await;
         std::fs::remove_dir_all(&directory)?;

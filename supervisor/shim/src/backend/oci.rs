@@ -41,12 +41,15 @@ use crate::create::TASK_CREATE_MS;
 use crate::failure::Failure;
 use crate::logger;
 use crate::process::Process;
-use crate::run::{FAILED_START_REAP_MS, TASK_START_MS};
+use crate::run::FAILED_START_REAP_MS;
 use crate::shim::Shim;
 use crate::task::{Input, Phase, Refusal};
 
 /// The directory of the runtime's own state, below the pod's directory.
 const STATE_DIRECTORY: &str = "oci";
+/// How long a start or an exec may take, in milliseconds. The supervisor waits 15 s for either, and is to hear what it was that
+/// hung, and that it was killed.
+const OCI_START_MS: u64 = 12_000;
 
 /// A runtime of a pod.
 #[derive(Debug)]
@@ -74,7 +77,7 @@ impl Oci {
             });
         }
         let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned();
-        let longest = Duration::from_millis(TASK_CREATE_MS.max(TASK_START_MS));
+        let longest = Duration::from_millis(TASK_CREATE_MS);
         let limit = match request.call_ms {
             0 => longest,
             limit_ms => longest.min(Duration::from_millis(limit_ms.into())),
@@ -146,7 +149,7 @@ impl Oci {
             arguments: vec![container.id.as_str().into()],
             stdio: None,
             preparation: Preparation::None,
-            limit: self.limit.min(Duration::from_millis(TASK_START_MS)),
+            limit: self.limit.min(Duration::from_millis(OCI_START_MS)),
             files: &files,
         };
         let init = &container.init;
@@ -204,7 +207,7 @@ impl Oci {
                     arguments: &mut arguments,
                     files: &files,
                     preparation,
-                    limit: self.limit.min(Duration::from_millis(TASK_START_MS)),
+                    limit: self.limit.min(Duration::from_millis(OCI_START_MS)),
                 },
             )
             .await;
@@ -245,8 +248,9 @@ impl Oci {
         Failure::Runtime { runtime: self.name.clone(), verb, reason }
     }
 
-    /// Where a helper is born that makes a process; one that makes none must not end with the container. Runtimes know nothing of a v2 tree beside v1 hierarchies, and the shim freezes and counts by
-    /// it: what they make is born there. Elsewhere they put it where the spec says, and want to find that place empty.
+    /// Where a helper is born that makes a process; one that makes none must not end with the container. Runtimes know nothing
+    /// of a v2 tree beside v1 hierarchies, and the shim freezes and counts by it: what they make is born there. Elsewhere they
+    /// put it where the spec says, and want to find that place empty.
     fn birthplace(shim: &Shim, container: &Container) -> Result<Option<OwnedFd>, CgroupError> {
         match shim.layout.mode() {
             Mode::Hybrid | Mode::V1 => container.cgroup.v2_dir(),

@@ -1,5 +1,5 @@
-//! The shim for containerd as a program of its own: a tenth of the `mainstay` command, and so less memory that each of its
-//! processes has for itself.
+//! The shim for containerd as a program of its own, with nothing but the shim in it: containerd executes each one anew, and so
+//! what a program has to relocate is memory of every process.
 
 fn main() {
     mainstay_shim::run_if_shim();

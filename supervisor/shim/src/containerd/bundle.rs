@@ -62,6 +62,12 @@ pub(super) fn note_cgroup(bundle: &Path, cgroup: &CgroupPath) -> io::Result<()> 
     write(bundle, CGROUP, &cgroup.to_string())
 }
 
+/// Takes that back, where the cgroup was not made.
+pub(super) fn forget_cgroup(bundle: &Path) {
+    // Noting it may be what has failed.
+    let _ = std::fs::remove_file(bundle.join(CGROUP));
+}
+
 /// The cgroup that is, or was to be, this container's.
 pub(super) fn cgroup(bundle: &Path) -> Option<CgroupPath> {
     CgroupPath::parse(&std::fs::read_to_string(bundle.join(CGROUP)).ok()?).ok()

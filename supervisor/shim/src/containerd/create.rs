@@ -55,11 +55,16 @@ pub(super) async fn create(
         streams.open(&init.output, &request.id, &face.namespace).await?;
         streams.feed(&init.stdin)?;
         let of_spec = spec.root().as_ref().map(|root| root.path().as_path());
-        Root::mount(&bundle, &request.rootfs, of_spec).await
+        let mounted = Root::mount(&bundle, &request.rootfs, of_spec).await?;
+        // Somebody may have come into it meanwhile. From here to its making nothing waits.
+        must_be_free(&container.cgroup)?;
+        Ok(mounted)
     };
     let (root, source) = match prepared.await {
         Ok(prepared) => prepared,
         Err(failure) => {
+            // It was not made: who is in it by now is none of ours, and must not be killed by `delete`.
+            bundle::forget_cgroup(&bundle);
             let_go(&init);
             shim.remove_container(&container);
             return Err(failure);
@@ -92,7 +97,7 @@ pub(super) async fn register_exec(
     process.set_program(program);
     run::enter_exec(&container, process.clone())?;
     let opened = async {
-        streams.open(&process.output, &request.id, &face.namespace).await?;
+        streams.open(&process.output, &request.exec_id, &face.namespace).await?;
         streams.feed(&process.stdin)
     };
     if let Err(failure) = opened.await {
@@ -128,7 +133,8 @@ fn bundle_of(request: &CreateTaskRequest) -> Result<PathBuf, Failure> {
     let path = Path::new(&request.bundle);
     let proper = path.is_absolute() && !path.components().any(|part| part == std::path::Component::ParentDir);
     if proper {
-        return Ok(path.to_owned());
+        // As the working directory of this shim is told: what lies below it is looked up here and not on the host.
+        return std::fs::canonicalize(path).map_err(file(path, "found"));
     }
     Err(Failure::Invalid {
         field: "bundle",

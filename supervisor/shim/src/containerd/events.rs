@@ -9,6 +9,8 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -17,9 +19,11 @@ use mainstay_task_api::convert::wire_timestamp;
 use mainstay_task_api::events::{Envelope, EventsClient, ForwardRequest};
 use mainstay_task_api::well_known_types::any::Any;
 use mainstay_task_api::{EVENT_TYPE_PREFIX, Message, MessageField};
+use tokio::net::UnixStream;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 use ttrpc::r#async::Client;
+use ttrpc::r#async::transport::Socket;
 use ttrpc::context;
 
 use crate::logger;
@@ -28,7 +32,7 @@ use crate::logger;
 const EVENTS_WAITING_MAX: usize = 4_096;
 /// How old an event may become, in milliseconds; a containerd that is still not there then has missed it: as long as a containerd takes to be restarted.
 const EVENT_TRY_MS: u64 = 60_000;
-/// How long one try may take, in milliseconds.
+/// How long one try may take, in milliseconds, a new connection counted.
 const FORWARD_MS: u64 = 5_000;
 /// Time between two tries, in milliseconds.
 const EVENT_PAUSE_MS: u64 = 250;
@@ -161,11 +165,11 @@ impl Events {
 
 /// Sends events for as long as the shim lives.
 pub(super) async fn send(events: Rc<Events>, address: String) {
-    let address = if address.contains("://") { address } else { format!("unix://{address}") };
+    let path = path_of(&address);
     let mut client = None;
     loop {
         let event = events.first().await;
-        while let Err(error) = forward(&mut client, &address, events.request(event.clone())).await {
+        while let Err(error) = forward(&mut client, &path, events.request(event.clone())).await {
             if event.since.elapsed() >= Duration::from_millis(EVENT_TRY_MS) {
                 logger::warning!(
                     "containerd does not take an event of {}, which is lost: {error}",
@@ -182,22 +186,41 @@ pub(super) async fn send(events: Rc<Events>, address: String) {
 /// One try, over a new connection where the last one has failed.
 async fn forward(
     client: &mut Option<EventsClient>,
-    address: &str,
+    path: &Path,
     request: ForwardRequest,
 ) -> Result<(), String> {
-    let connected = match client.take() {
-        Some(client) => client,
-        None => EventsClient::new(Client::connect(address).await.map_err(|error| error.to_string())?),
-    };
     let limit = Duration::from_millis(FORWARD_MS);
-    let context = context::with_timeout(i64::try_from(limit.as_nanos()).unwrap_or(i64::MAX));
-    match timeout(limit, connected.forward(context, &request)).await {
-        Ok(Ok(_)) => {
-            *client = Some(connected);
+    let connected = client.take();
+    let told = async {
+        let connected = match connected {
+            Some(connected) => connected,
+            None => connect(path).await.map_err(|error| format!("connecting to {path:?}: {error}"))?,
+        };
+        let context = context::with_timeout(i64::try_from(limit.as_nanos()).unwrap_or(i64::MAX));
+        connected.forward(context, &request).await.map_err(|error| error.to_string())?;
+        Ok::<_, String>(connected)
+    };
+    match timeout(limit, told).await {
+        Ok(told) => {
+            *client = Some(told?);
             Ok(())
         }
-        Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!("no answer within {FORWARD_MS} ms")),
+    }
+}
+
+/// Connects without holding up the shim's only thread, which ttrpc's own way would do.
+async fn connect(path: &Path) -> io::Result<EventsClient> {
+    let stream = UnixStream::connect(path).await?;
+    Ok(EventsClient::new(Client::new(Socket::new(stream))))
+}
+
+/// The socket of an address, with or without a scheme. One that begins with "@" is in the abstract namespace.
+fn path_of(address: &str) -> PathBuf {
+    let path = address.strip_prefix("unix://").unwrap_or(address);
+    match path.strip_prefix('@') {
+        Some(name) => format!("\0{name}").into(),
+        None => path.into(),
     }
 }
 
@@ -205,7 +228,26 @@ async fn forward(
 mod tests {
     use mainstay_task_api::events::TaskOOM;
 
+    use super::super::socket::without_room;
     use super::*;
+
+    /// A containerd that was stopped, so that nobody took its connections, held up the whole shim: connecting to a socket
+    /// whose queue is full waited on the only thread, and no limit of time could end that.
+    #[tokio::test]
+    async fn a_containerd_that_takes_no_connections_holds_nothing_up() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("c.sock");
+        let _full = without_room(&path);
+        forward(&mut None, &path, ForwardRequest::default()).await.expect_err("nobody takes it");
+    }
+
+    #[test]
+    fn an_address_may_have_a_scheme() {
+        for address in ["/run/c.sock", "unix:///run/c.sock"] {
+            assert_eq!(path_of(address), Path::new("/run/c.sock"));
+        }
+        assert_eq!(path_of("unix://@name"), Path::new("\0name"));
+    }
 
     /// A containerd that never comes back must not fill the shim.
     #[test]

@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -38,6 +39,23 @@ pub(crate) struct Face {
 pub(super) enum News {
     Yes,
     No,
+}
+
+/// A start that is not answered yet, in the hands of the request that it is of.
+#[derive(Debug)]
+pub(super) struct Starting {
+    face: Rc<Face>,
+    key: ProcessKey,
+}
+
+impl Drop for Starting {
+    /// It is answered, whatever came of it.
+    fn drop(&mut self) {
+        let ended = self.face.starting.borrow_mut().remove(&self.key).flatten();
+        if let Some(ended) = ended {
+            self.face.tell_exit(&self.key, &ended);
+        }
+    }
 }
 
 /// An exit that is to be told.
@@ -82,9 +100,15 @@ impl Face {
             .tell(Topic::ExecAdded, &wire::TaskExecAdded { container_id, exec_id, ..Default::default() });
     }
 
-    /// A process is being started: its exit waits for the outcome.
-    pub(super) fn starting(&self, key: &ProcessKey) {
-        self.starting.borrow_mut().entry(key.clone()).or_default();
+    /// A process is being started: its exit waits until what is answered goes. None while another request is at it.
+    pub(super) fn starting(self: &Rc<Self>, key: &ProcessKey) -> Option<Starting> {
+        match self.starting.borrow_mut().entry(key.clone()) {
+            Entry::Occupied(_) => None,
+            Entry::Vacant(place) => {
+                place.insert(None);
+                Some(Starting { face: self.clone(), key: key.clone() })
+            }
+        }
     }
 
     /// A process has been started.
@@ -99,14 +123,6 @@ impl Face {
                 let event = wire::TaskExecStarted { container_id, exec_id, pid, ..Default::default() };
                 self.events.tell(Topic::ExecStarted, &event);
             }
-        }
-        self.not_starting(key);
-    }
-
-    /// The start of a process was answered, whatever came of it.
-    pub(super) fn not_starting(&self, key: &ProcessKey) {
-        if let Some(Some(ended)) = self.starting.borrow_mut().remove(key) {
-            self.tell_exit(key, &ended);
         }
     }
 
@@ -186,5 +202,24 @@ impl Face {
     pub(super) fn resumed(&self, id: &str) {
         let container_id = id.to_owned();
         self.events.tell(Topic::Resumed, &wire::TaskResumed { container_id, ..Default::default() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client that asked for a start twice was refused the second time, and with that the exit of what the first one had
+    /// started could be told before its start.
+    #[test]
+    fn a_second_request_does_not_end_the_first_ones_start() {
+        let events = Events::new("default".to_owned());
+        let face = Rc::new(Face::new("default".to_owned(), "/bundle".into(), events));
+        let key = ProcessKey::parse("web", "").expect("good");
+        let first = face.starting(&key).expect("it is the first");
+        assert!(face.starting(&key).is_none());
+        assert!(face.starting(&key).is_none(), "the first one is at it still");
+        drop(first);
+        assert!(face.starting(&key).is_some());
     }
 }

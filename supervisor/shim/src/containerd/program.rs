@@ -1,11 +1,11 @@
 //! A program that takes the output of a process: `binary:///path?key=value`.
 //!
 //! It is started with standard output on descriptor 3 and standard error on 4, closes 5 when it is ready, and has nothing in
-//! its environment but `CONTAINER_ID` and `CONTAINER_NAMESPACE`. Its arguments are the keys and values of the query.
+//! its environment but `CONTAINER_ID` (for an exec its own id) and `CONTAINER_NAMESPACE`. Its arguments are the keys and values of the query.
 //!
 //! Owns: starting it, and that it ends. Never: waits longer than a named time for either.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use mainstay_messages::Signal;
+use rustix::fs::{Mode, OFlags, open};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::io::Interest;
@@ -36,6 +37,20 @@ const STDERR: i32 = 4;
 const READY: i32 = 5;
 /// Descriptors from here on are in nobody's way.
 const OUT_OF_THE_WAY: i32 = 64;
+
+/// Takes the numbers that a program has its pipes as, for the life of this process. Between fork and exec they are given to
+/// the pipes, and what had one of them would be lost: the descriptor on which the standard library hears that the program
+/// could not be executed was such a one.
+pub(super) fn reserve_numbers() -> std::io::Result<()> {
+    loop {
+        let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        if null.as_raw_fd() > READY {
+            return Ok(());
+        }
+        // Never closed.
+        let _ = null.into_raw_fd();
+    }
+}
 
 /// A program and its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -78,7 +78,8 @@ impl Root {
         let root = Self { place: place.clone(), mounts: here };
         let all = || mounts.iter().zip(&plans).try_for_each(|(mount, plan)| plan.carry_out(mount, &place));
         match apart(Duration::from_millis(TASK_CREATE_MS), all).await {
-            Ok(()) => Ok((root, RootMount::Bind(place))),
+            // Below the bundle, wherever that is: on the host there is nothing at this place.
+            Ok(()) => Ok((root, RootMount::Bind(ROOTFS_DIRECTORY.into()))),
             Err(error) if error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none() => {
                 Err(Failure::Deadline {
                     what: format!("mounting the root at {place:?}"),

@@ -63,13 +63,10 @@ impl Task for ContainerdTask {
             .ask(move |shim| async move {
                 let face = face(&shim)?.clone();
                 let key = ProcessKey::parse(&request.id, "")?;
-                face.starting(&key);
-                let created = create::create(&shim, &face, &request).await;
-                if let Ok(pid) = created {
-                    face.created(&request, pid);
-                }
-                face.not_starting(&key);
-                Ok(wire::CreateTaskResponse { pid: created?, ..Default::default() })
+                let _starting = face.starting(&key);
+                let pid = create::create(&shim, &face, &request).await?;
+                face.created(&request, pid);
+                Ok(wire::CreateTaskResponse { pid, ..Default::default() })
             })
             .await
     }
@@ -83,17 +80,10 @@ impl Task for ContainerdTask {
             .ask(move |shim| async move {
                 let face = face(&shim)?.clone();
                 let key = ProcessKey::parse(&request.id, &request.exec_id)?;
-                face.starting(&key);
-                match run::start(shim, request).await {
-                    Ok(pid) => {
-                        face.started(&key, pid);
-                        Ok(wire::StartResponse { pid, ..Default::default() })
-                    }
-                    Err(failure) => {
-                        face.not_starting(&key);
-                        Err(failure)
-                    }
-                }
+                let _starting = face.starting(&key);
+                let pid = run::start(shim, request).await?;
+                face.started(&key, pid);
+                Ok(wire::StartResponse { pid, ..Default::default() })
             })
             .await
     }
@@ -225,10 +215,23 @@ impl Task for ContainerdTask {
 
     async fn connect(
         &self,
-        context: &TtrpcContext,
+        _: &TtrpcContext,
         request: wire::ConnectRequest,
     ) -> ttrpc::Result<wire::ConnectResponse> {
-        self.usual.connect(context, request).await
+        self.door
+            .ask(move |shim| async move {
+                // A containerd that comes back asks each shim of a bundle so, and lets go of one that answers with an error.
+                let container = ProcessKey::parse(&request.id, "")
+                    .ok()
+                    .and_then(|key| shim.container(&key.container).ok());
+                Ok(wire::ConnectResponse {
+                    shim_pid: std::process::id(),
+                    task_pid: container.map_or(0, |container| container.init.pid_or_zero()),
+                    version: env!("CARGO_PKG_VERSION").to_owned(),
+                    ..Default::default()
+                })
+            })
+            .await
     }
 
     async fn shutdown(&self, context: &TtrpcContext, request: wire::ShutdownRequest) -> ttrpc::Result<Empty> {

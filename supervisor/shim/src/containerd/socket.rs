@@ -6,10 +6,12 @@ use std::fmt::Write;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use sha2::{Digest, Sha256};
 
 use super::{CONTAINERD_SHIM_NAME, Sentence, failed};
@@ -56,22 +58,42 @@ pub(super) fn of_address(address: &str) -> Option<&Path> {
     address.trim().strip_prefix(SCHEME).map(Path::new)
 }
 
-/// Whether somebody listens on it.
-fn is_alive(path: &Path) -> bool {
-    UnixStream::connect(path).is_ok()
+/// Whether somebody listens on it. One who is slow to take connections lives all the same, and nobody waits for him here.
+fn is_alive(path: &Path) -> Result<bool, Sentence> {
+    let failed = |error| failed(format!("looking who listens on {path:?}"))(error);
+    let address = SocketAddrUnix::new(path).map_err(failed)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(failed)?;
+    match connect(&socket, &address) {
+        Ok(()) | Err(Errno::AGAIN | Errno::INPROGRESS) => Ok(true),
+        Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(false),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// Whoever looks at a socket and then makes or removes one has this meanwhile. Given back when it is closed.
+fn lock(directory: &Path) -> Result<File, Sentence> {
+    let lock = File::open(directory).map_err(failed(format!("opening {directory:?}")))?;
+    flock(&lock, FlockOperation::LockExclusive).map_err(failed(format!("locking {directory:?}")))?;
+    Ok(lock)
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new(SOCKET_DIRECTORY))
 }
 
 /// Takes the place, unless somebody has it. Those who ask at the same time get it one after the other.
 pub(super) fn take(path: &Path) -> Result<Place, Sentence> {
-    let directory = path.parent().unwrap_or(Path::new(SOCKET_DIRECTORY));
-    let of = |doing: &str| failed(format!("{doing} {directory:?}"));
-    std::fs::DirBuilder::new().recursive(true).mode(0o711).create(directory).map_err(of("making"))?;
-    let lock = File::open(directory).map_err(of("opening"))?;
-    // Given back when it is closed.
-    flock(&lock, FlockOperation::LockExclusive).map_err(failed(format!("locking {directory:?}")))?;
+    let directory = directory_of(path);
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o711)
+        .create(directory)
+        .map_err(failed(format!("making {directory:?}")))?;
+    let _lock = lock(directory)?;
     match UnixListener::bind(path) {
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
-            if is_alive(path) {
+            if is_alive(path)? {
                 return Ok(Place::Taken);
             }
             remove(path);
@@ -94,10 +116,12 @@ fn own(path: &Path, listener: UnixListener) -> Result<Place, Sentence> {
 }
 
 /// Removes a socket that nobody listens on.
-pub(super) fn remove_dead(path: &Path) {
-    if !is_alive(path) {
+pub(super) fn remove_dead(path: &Path) -> Result<(), Sentence> {
+    let _lock = lock(directory_of(path))?;
+    if !is_alive(path)? {
         remove(path);
     }
+    Ok(())
 }
 
 /// Removes a socket; somebody else may have done it.
@@ -105,9 +129,33 @@ pub(super) fn remove(path: &Path) {
     let _ = std::fs::remove_file(path);
 }
 
+/// A socket that is listened on, and whose queue of connections is full; it is so for as long as what is returned lives.
+#[cfg(test)]
+pub(super) fn without_room(path: &Path) -> (UnixListener, std::os::unix::net::UnixStream) {
+    let listener = UnixListener::bind(path).expect("bound");
+    rustix::net::listen(&listener, 0).expect("it listens");
+    let stream = std::os::unix::net::UnixStream::connect(path).expect("there is room for one");
+    (listener, stream)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whoever asked for a shim waited for one that was stopped, with the lock in his hands, and with him every other start
+    /// of the machine.
+    #[test]
+    fn one_who_takes_no_connections_lives() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("socket");
+        let full = without_room(&path);
+        assert!(matches!(take(&path), Ok(Place::Taken)));
+        remove_dead(&path).expect("looked at");
+        assert!(path.exists());
+        drop(full);
+        remove_dead(&path).expect("looked at");
+        assert!(!path.exists());
+    }
 
     #[test]
     fn each_group_of_each_containerd_has_its_own() {

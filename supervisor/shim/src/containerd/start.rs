@@ -23,7 +23,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::command::CommandLine;
 use super::serve::{Birth, serve};
 use super::socket::{self, Place};
-use super::{Sentence, bootstrap, bundle, failed};
+use super::{Sentence, bootstrap, bundle, failed, program};
 
 /// The most that is read of what containerd writes to standard input, in bytes.
 const INPUT_MAX_BYTES: u64 = 1024 * 1024;
@@ -49,6 +49,8 @@ pub(super) enum Side {
 
 /// Starts a shim, or finds it.
 pub(super) fn start(line: &CommandLine) -> Result<Side, Sentence> {
+    // First of all: what is opened from here on, by the shim too, has other numbers.
+    program::reserve_numbers().map_err(failed("reserving the numbers of a program's descriptors"))?;
     let bundle =
         std::env::current_dir().map_err(failed("finding the bundle, which is the working directory"))?;
     let input = read_input().map_err(failed("reading standard input"))?;
@@ -73,7 +75,9 @@ pub(super) fn start(line: &CommandLine) -> Result<Side, Sentence> {
             Ok(Parting::Shim) => return Ok(Side::Shim),
             Ok(Parting::Caller) => {}
             Err(sentence) => {
-                socket::remove(&path);
+                // By now it may be that of another, who found it dead. One that is killed this moment may still be taken for
+                // one that lives: whoever asks next finds it dead.
+                let _ = socket::remove_dead(&path);
                 return Err(sentence);
             }
         }

@@ -2,8 +2,8 @@
 //!
 //! | value | means |
 //! |---|---|
-//! | `""` | nothing: `/dev/null`, or discarded |
-//! | a path, or `fifo://` and a path | a FIFO of whoever reads or writes; a file will do |
+//! | `""`, `/dev/null` | nothing: `/dev/null`, or discarded |
+//! | a path, or `fifo://` and a path | a FIFO of whoever reads or writes; for output a regular file will do |
 //! | `file://` and a path | both streams are appended to this file |
 //! | `binary://` and a path with a query | both streams go to a program (see `program`) |
 //!
@@ -107,9 +107,10 @@ impl Streams {
         let open = |options: &mut OpenOptions| options.custom_flags(libc::O_NONBLOCK).open(path);
         // The reading end first: the writing end of a FIFO without a reader is an error.
         let ours = open(File::options().read(true)).map_err(cannot_open(path))?;
-        if ours.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo()) {
-            stdin.hold_open(open(File::options().write(true)).map_err(cannot_open(path))?.into());
+        if !ours.metadata().map_err(cannot_open(path))?.file_type().is_fifo() {
+            return Err(cannot_open(path)(is_no("FIFO")));
         }
+        stdin.hold_open(open(File::options().write(true)).map_err(cannot_open(path))?.into());
         let ours = watch(ours.into(), Interest::READABLE).map_err(cannot_open(path))?;
         tokio::task::spawn_local(copy(ours, stdin.clone()));
         Ok(())
@@ -144,7 +145,7 @@ async fn copy(fifo: AsyncFd<OwnedFd>, stdin: Rc<Stdin>) {
 fn place(field: &'static str, text: &str) -> Result<Place, Failure> {
     let Some((scheme, rest)) = text.split_once("://") else {
         return match text {
-            "" => Ok(Place::Nowhere),
+            "" | "/dev/null" => Ok(Place::Nowhere),
             path if path.starts_with('/') => Ok(Place::Fifo(path.into())),
             _ => Err(invalid(field, text, EXPECTED)),
         };
@@ -177,10 +178,16 @@ fn cannot_open(path: &Path) -> impl Fn(io::Error) -> Failure {
 fn open_fifo(path: &Path) -> io::Result<Target> {
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let file = File::options().read(true).append(true).custom_flags(flags).open(path)?;
-    if file.metadata()?.file_type().is_fifo() {
-        return Ok(Target::Pipe(Rc::new(watch(file.into(), Interest::WRITABLE)?)));
+    match file.metadata()?.file_type() {
+        kind if kind.is_fifo() => Ok(Target::Pipe(Rc::new(watch(file.into(), Interest::WRITABLE)?))),
+        kind if kind.is_file() => Ok(Target::File(Rc::new(file))),
+        // A terminal would lose what it has no room for.
+        _ => Err(is_no("FIFO and no regular file")),
     }
-    Ok(Target::File(Rc::new(file)))
+}
+
+fn is_no(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("it is no {what}"))
 }
 
 fn open_file(path: &Path) -> io::Result<File> {
@@ -190,7 +197,7 @@ fn open_file(path: &Path) -> io::Result<File> {
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let file = File::options().create(true).append(true).mode(FILE_MODE).custom_flags(flags).open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+        return Err(is_no("regular file"));
     }
     Ok(file)
 }
@@ -198,6 +205,7 @@ fn open_file(path: &Path) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stdin::StdinMode;
 
     fn streams(stdout: &str, stderr: &str) -> Result<Streams, Failure> {
         let names =
@@ -215,7 +223,25 @@ mod tests {
         let program = streams("binary:///bin/log?-o=/x", "binary:///bin/log?-o=/x").expect("good");
         assert_eq!(program.stdout, Place::Program(Program::new("/bin/log".into(), "-o=/x")));
         assert_eq!(program.stderr, Place::Nowhere);
-        assert_eq!(streams("", "").expect("good").stdout, Place::Nowhere);
+        for nothing in ["", "/dev/null"] {
+            assert_eq!(streams(nothing, nothing).expect("good").stdout, Place::Nowhere);
+        }
+    }
+
+    /// Input of a regular file could not be waited for, and a device lost what it had no room for.
+    #[test]
+    fn what_is_neither_fifo_nor_file_is_refused_by_name() {
+        let error = open_fifo(Path::new("/dev/zero")).expect_err("a device").to_string();
+        assert!(error.contains("no FIFO"), "{error}");
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let names = StreamNames {
+            stdin: file.path().display().to_string(),
+            stdout: String::new(),
+            stderr: String::new(),
+        };
+        let input = Streams::parse(&names, Terminal::No).expect("a path");
+        let failure = input.feed(&Stdin::new(StdinMode::Open)).expect_err("a file");
+        assert!(failure.sentence().contains("no FIFO"), "{}", failure.sentence());
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! A place that whoever asked for a process has named for one of its streams: a FIFO, a pipe, a file.
 //!
 //! Owns: writing to it, and closing it when the last of the stream is there. Never: lets go of a byte because a reader is
-//! slow: the process waits, as it would for the reader of a pipe; or waits longer than [`SINK_CLOSE_MS`] after its end.
+//! slow: the process waits, as it would for the reader of a pipe. Only what is not taken [`SINK_CLOSE_MS`] after its end is
+//! discarded, which is said with its size.
 //!
 //! ```text
 //!  Open ──streams over──▶ Ending: the queue ──▶ Closed
@@ -19,6 +20,7 @@ use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::{Output, Stream};
 use crate::logger;
@@ -42,6 +44,8 @@ pub(crate) struct Sink {
     target: RefCell<Option<Target>>,
     queue: RefCell<Vec<u8>>,
     state: Cell<State>,
+    /// When the time of the last bytes is up; none until the streams are over.
+    deadline: Cell<Option<Instant>>,
     trouble: Cell<Trouble>,
     /// Told when there is something for the writer.
     work: Notify,
@@ -70,6 +74,7 @@ impl Sink {
             target: RefCell::new(Some(target)),
             queue: RefCell::default(),
             state: Cell::new(State::Open),
+            deadline: Cell::new(None),
             trouble: Cell::new(Trouble::No),
             work: Notify::new(),
             closed: Notify::new(),
@@ -123,6 +128,7 @@ impl Sink {
     pub(super) fn end(&self) {
         if self.state.get() == State::Open {
             self.state.set(State::Ending);
+            self.deadline.set(Some(Instant::now() + Duration::from_millis(SINK_CLOSE_MS)));
         }
         if self.queue.borrow().is_empty() {
             self.close();
@@ -139,7 +145,11 @@ impl Sink {
     }
 
     fn give_up(&self, error: Errno) {
-        logger::warning!("nobody takes {} any more, it is discarded: {error}", self.stream.name());
+        logger::warning!(
+            "nobody takes {} any more, it is discarded, with {} bytes that waited: {error}",
+            self.stream.name(),
+            self.queue.borrow().len()
+        );
         self.close();
     }
 
@@ -167,7 +177,11 @@ pub(super) async fn serve(sink: Rc<Sink>, output: Rc<Output>) {
                 Err(_) => break,
             },
             () = overdue(&sink) => {
-                logger::warning!("nobody has taken the end of {} for {SINK_CLOSE_MS} ms", sink.stream.name());
+                logger::warning!(
+                    "the last {} bytes of {} are discarded: nobody has taken them for {SINK_CLOSE_MS} ms",
+                    sink.queue.borrow().len(),
+                    sink.stream.name()
+                );
                 break;
             }
         }
@@ -175,6 +189,7 @@ pub(super) async fn serve(sink: Rc<Sink>, output: Rc<Output>) {
         match write_some(&fd, &queue) {
             Ok(count) => drop(queue.drain(..count)),
             Err(error) => {
+                *sink.queue.borrow_mut() = queue;
                 sink.give_up(error);
                 break;
             }
@@ -194,10 +209,13 @@ pub(super) async fn serve(sink: Rc<Sink>, output: Rc<Output>) {
 
 /// Waits until a sink whose stream is over has used up its time.
 async fn overdue(sink: &Sink) {
-    while sink.state.get() == State::Open {
-        sink.work.notified().await;
+    loop {
+        match sink.deadline.get() {
+            Some(deadline) => return tokio::time::sleep_until(deadline).await,
+            // There is one thread, so nothing happens between the look and the wait.
+            None => sink.work.notified().await,
+        }
     }
-    tokio::time::sleep(Duration::from_millis(SINK_CLOSE_MS)).await;
 }
 
 /// Writes until there is no more room.

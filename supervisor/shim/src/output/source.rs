@@ -19,6 +19,9 @@ use super::Stream;
 pub(super) const FIFO_DRAIN_MS: u64 = 2_000;
 /// The most that the kernel keeps for a terminal, in bytes (drivers/tty/tty_buffer.c), rounded up.
 const TERMINAL_BUFFER_MAX_BYTES: usize = 1024 * 1024;
+/// The most that is read of a FIFO after the end of its process, in bytes: twice the longest pipe that anybody may make
+/// (`pipe-max-size`), for what is in the process's own pipe and in the FIFO, and what is being copied.
+const COPIED_MAX_BYTES: usize = 2 * 1024 * 1024;
 
 /// What kind of descriptor it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,16 +105,25 @@ impl Source {
 
     /// The process has ended: only as much more is read as there is at this moment, which is all that it wrote
     /// itself. A grandchild that holds the other end, and may write for ever, does not prolong it.
+    /// What is copied may come a while later.
     pub(crate) fn bound(&self) {
+        if self.kind != SourceKind::Fifo {
+            return self.bound_now();
+        }
+        self.until.set(Some(Instant::now() + Duration::from_millis(FIFO_DRAIN_MS)));
+        self.left.set(Some(COPIED_MAX_BYTES));
+    }
+
+    /// The same, and nothing is waited for.
+    pub(crate) fn bound_now(&self) {
         let left = match self.kind {
             // The count fits: a pipe holds at most 1 GiB.
-            SourceKind::Pipe => rustix::io::ioctl_fionread(self.fd.as_fd()).unwrap_or(0) as usize,
-            SourceKind::Terminal => TERMINAL_BUFFER_MAX_BYTES,
-            SourceKind::Fifo => {
-                self.until.set(Some(Instant::now() + Duration::from_millis(FIFO_DRAIN_MS)));
-                usize::MAX
+            SourceKind::Pipe | SourceKind::Fifo => {
+                rustix::io::ioctl_fionread(self.fd.as_fd()).unwrap_or(0) as usize
             }
+            SourceKind::Terminal => TERMINAL_BUFFER_MAX_BYTES,
         };
+        self.until.set(None);
         self.left.set(Some(left));
     }
 
@@ -147,4 +159,48 @@ impl Source {
 
 fn read(fd: std::os::fd::BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, Errno> {
     rustix::io::retry_on_intr(|| rustix::io::read(fd, &mut *buffer))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::pipe::{PipeFlags, pipe_with};
+
+    use super::*;
+
+    const CHUNK_BYTES: usize = 4096;
+
+    fn fifo() -> (Rc<Source>, OwnedFd) {
+        let (reads, writes) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).expect("a pipe");
+        let reads = Rc::new(crate::readiness::watch(reads, Interest::READABLE).expect("watched"));
+        (Source::new(Stream::Stdout, SourceKind::Fifo, reads), writes)
+    }
+
+    fn write(writes: &OwnedFd) {
+        assert_eq!(rustix::io::write(writes, &[b'x'; CHUNK_BYTES]), Ok(CHUNK_BYTES));
+    }
+
+    /// The one thread of the shim read a FIFO that somebody wrote into for as long as they did.
+    #[tokio::test]
+    async fn whoever_goes_on_to_write_does_not_prolong_the_end() {
+        let mut buffer = [0; CHUNK_BYTES];
+        let (source, writes) = fifo();
+        write(&writes);
+        source.bound_now();
+        write(&writes);
+        assert_eq!(source.read(&mut buffer), Ok(CHUNK_BYTES));
+        assert_eq!(source.read(&mut buffer), Err(Turn::AtEnd), "what came later is not waited for");
+
+        let (source, writes) = fifo();
+        source.bound();
+        assert_eq!(source.read(&mut buffer), Err(Turn::Empty), "it may be on its way");
+        let mut read = 0;
+        let turn = loop {
+            write(&writes);
+            match source.read(&mut buffer) {
+                Ok(count) => read += count,
+                Err(turn) => break turn,
+            }
+        };
+        assert_eq!((turn, read), (Turn::AtEnd, COPIED_MAX_BYTES));
+    }
 }

@@ -65,7 +65,7 @@ fn one_that_fails_is_named_with_what_it_said() {
         ),
         ("echo hello", "--version says \"hello\", which has no version in it"),
         ("kill -9 $$", "failed (signal: 9 (SIGKILL))"),
-        ("head -c 1000000 /dev/zero", "which has no version in it"),
+        ("head -c 1000000 /dev/zero", "--version says more than 262144 bytes"),
     ] {
         let script = Script::new(text);
         let error = Runtimes::default().admit("x", &script.program(Vulnerable::Warn), &layout());
@@ -76,6 +76,15 @@ fn one_that_fails_is_named_with_what_it_said() {
     let absent = OciProgram { program: "/nowhere/runc".to_owned(), vulnerable: Vulnerable::Warn };
     let error = Runtimes::default().admit("x", &absent, &layout()).expect_err("refused").to_string();
     assert!(error.starts_with("handler.x.runtime: \"/nowhere/runc\" is not valid"), "{error}");
+}
+
+/// Its answer filled the memory of the machine: only so much of it was read, but all of it was kept.
+#[test]
+fn an_answer_without_an_end_is_cut_off() {
+    let script = Script::new("exec yes");
+    let error = Runtimes::default().admit("x", &script.program(Vulnerable::Warn), &layout());
+    let error = error.expect_err("refused").to_string();
+    assert!(error.contains("--version says more than 262144 bytes, beginning with \"y\""), "{error}");
 }
 
 /// One that hangs is killed with what it has started, and not asked again at once.

@@ -108,7 +108,7 @@ impl Oci {
             (Terminal::Yes, Some(master)) => process.connect_terminal(master),
             _ => connect(process, ends),
         }
-        shim.adopt(process, pid, &birth)
+        shim.adopt(container, process, pid, &birth)
     }
 
     /// Adds what the runtime has said to the container's standard error, where it has not said anything to its log.

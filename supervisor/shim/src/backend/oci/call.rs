@@ -137,7 +137,8 @@ impl Helper {
                 ready = readable => match ready {
                     Ok(mut guard) => match said.read(guard.get_inner()) {
                         Ok(0) => words = None,
-                        Ok(_) => {}
+                        // One that floods delays nobody.
+                        Ok(_) => tokio::task::yield_now().await,
                         Err(Errno::AGAIN) => guard.clear_ready(),
                         Err(_) => words = None,
                     },
@@ -147,7 +148,9 @@ impl Helper {
         };
         self.is_over = true;
         // What it said last may be in the pipe still.
-        while let Some(Ok(1..)) = words.map(|fd| said.read(fd.get_ref())) {}
+        if let Some(fd) = words {
+            said.read_left(fd.get_ref());
+        }
         ending
     }
 

@@ -34,6 +34,19 @@ impl Words {
         Ok(count)
     }
 
+    /// Reads what is there at this moment, and no more: what the runtime has left behind may hold the other end, and write for
+    /// ever.
+    pub(super) fn read_left(&mut self, fd: &OwnedFd) {
+        // The count fits: a pipe holds at most 1 GiB.
+        let mut left = rustix::io::ioctl_fionread(fd).unwrap_or(0) as usize;
+        while left > 0 {
+            match self.read(fd) {
+                Ok(0) | Err(_) => return,
+                Ok(count) => left = left.saturating_sub(count),
+            }
+        }
+    }
+
     /// The last line that says something.
     pub(super) fn last(&self) -> Option<String> {
         last_line(&String::from_utf8_lossy(&self.0))
@@ -44,7 +57,7 @@ impl Words {
 pub(super) fn last_words(ends: &Ends) -> String {
     let mut words = Words::default();
     if let Ends::Pipes { stderr, .. } = ends {
-        while let Ok(1..) = words.read(stderr.get_ref()) {}
+        words.read_left(stderr.get_ref());
     }
     words.last().unwrap_or_else(|| "it failed and gave no reason".to_owned())
 }
