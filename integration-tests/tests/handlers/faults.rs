@@ -234,7 +234,7 @@ async fn a_call_of_the_sandbox_api_that_goes_wrong(
 async fn a_wrong_process_id_harms_no_stranger() {
     let Some(stage) = Stage::take().await else { return };
     let mut stranger = std::process::Command::new("sleep").arg("1000").spawn().expect("it runs");
-    for call in ["Create", "Start"] {
+    for call in ["Connect", "Create", "Start"] {
         stage.place.plan(&[&format!("{call}=pid:{}", stranger.id())]);
         let pod = within("a pod", stage.pod()).await.expect("a pod");
         let made =
@@ -261,6 +261,8 @@ async fn a_wrong_process_id_harms_no_stranger() {
 #[case::never_and_no_answer_of_wait(&["exits=never", "Wait=hang"])]
 #[case::with_no_answer_of_wait(&["Wait=hang"])]
 #[case::after_delete(&["exits=late"])]
+// P1: one of a process that runs was believed, and the real one came to nobody.
+#[case::of_a_process_that_runs(&["exits=lies"])]
 #[case::of_nobody(&["stray=50"])]
 #[case::in_a_flood(&["stray=5000"])]
 #[tokio::test]

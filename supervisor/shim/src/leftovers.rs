@@ -13,7 +13,6 @@
 //! Owns: the order of the clearing, and that nothing is taken from a runtime that came after. Never: waits long.
 
 use std::ffi::OsString;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -128,11 +127,11 @@ fn remove(group: &Cgroup, deadline: Instant) {
 /// Removes a directory that others may still write to, or remove as well.
 fn remove_directory(directory: &Path, deadline: Instant) {
     loop {
-        match std::fs::remove_dir_all(directory) {
-            Ok(()) => return,
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !directory.exists() => return,
-            Err(_) if Instant::now() < deadline => sleep(Duration::from_millis(CLEAR_POLL_MS)),
-            Err(_) => return,
+        // What is mounted in it is somebody else's.
+        match crate::delete::remove_own(directory) {
+            Ok(()) if !directory.exists() => return,
+            _ if Instant::now() < deadline => sleep(Duration::from_millis(CLEAR_POLL_MS)),
+            _ => return,
         }
     }
 }

@@ -186,6 +186,20 @@ async fn a_program_that_is_no_shim_is_told_with_what_it_said() {
     }
 }
 
+/// Its root could not get to the bundle.
+#[tokio::test]
+async fn a_user_namespace_is_refused_by_name() {
+    if !rig::possible_with(Runtime::ShimRunc) {
+        return;
+    }
+    let rig = Rig::start_behind(Lifeline::Without, None).await;
+    let mut request = rig.pod_of(Runtime::ShimRunc).expect("one behind a shim");
+    let all = || extension::IdMapping { container: 0, host: 1_000_000, size: 65_536, ..Default::default() };
+    (request.uids, request.gids) = (vec![all()], vec![all()]);
+    let error = rig.extension.create_pod(context(), &request).await.expect_err("refused").to_string();
+    assert!(error.contains("a user namespace behind another shim"), "{error}");
+}
+
 /// For shims that know no loggers.
 #[tokio::test]
 async fn output_comes_by_fifos_where_the_handler_says_so() {

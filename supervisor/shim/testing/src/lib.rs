@@ -18,7 +18,7 @@
 //! | `sandbox` | `yes`: the sandbox API is there |
 //! | `grouping` | `no`: a shim for each container, whatever the annotations say |
 //! | `death` | `clean`: kills what it runs before it ends; without the line that is left behind |
-//! | `exits` | `early`: the exit event is sent before Start answers, which waits for the exit; `twice`; `never`; `late`: when Delete has answered |
+//! | `exits` | `early`: the exit event is sent before Start answers, which waits for the exit; `twice`; `never`; `late`: when Delete has answered; `lies`: one with status 3 as well, before Start lets the process go |
 //! | `stray` | a number: so many exit events of containers that nobody knows, with each Create |
 //! | `delete` | `fail`, `hang`: what the command does |
 //! | a method (`Create`, `Wait`, `StartSandbox` …) or `any` | a fault, below |

@@ -201,6 +201,11 @@ impl Shim {
             self.with(&key, |process| (process.pid, process.gate.take(), process.ended.clone()))?;
         let gate =
             gate.ok_or_else(|| get_status(Code::FAILED_PRECONDITION, format!("{key:?}: it was started")))?;
+        if self.plan().get("exits") == "lies" {
+            let lie = Ended { status: 3, at: std::time::SystemTime::now() };
+            // Delivered while it waits to be let go.
+            let _ = self.clone_for_exits(key.clone(), pid).publish(&lie).await;
+        }
         rustix::io::write(&gate, b"g").map_err(|error| failed(error.into()))?;
         drop(gate);
         if self.plan().get("exits") == "early" {
