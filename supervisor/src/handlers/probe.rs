@@ -3,8 +3,8 @@
 //! A program is asked once, and again when its file has changed: an upgrade needs no restart, and one that was broken is found
 //! when it has been mended.
 //!
-//! Owns: what is asked, remembering the answers, and the warning about each program. Blocks. [`run`] runs a program with limits,
-//! [`turns`] says whose turn it is to ask.
+//! Owns: what is asked, remembering the answers, and the warning about each program. Blocks. `run` runs a program with limits,
+//! `turns` says whose turn it is to ask.
 //! Never: lets a program that hangs or fails harm another handler, or the daemon.
 
 mod run;
