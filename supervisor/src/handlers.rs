@@ -131,6 +131,12 @@ impl Handlers {
     pub(crate) fn programs(&self) -> impl Iterator<Item = (&Handler, Cow<'_, OciProgram>)> {
         self.0.iter().filter_map(|(name, runner)| Some((name, runner.runtime()?)))
     }
+
+    /// The handlers whose shim cannot be started as it is set, and why not.
+    pub(crate) fn without_shim(&self) -> impl Iterator<Item = (&Handler, Error)> {
+        let shims = self.0.iter().filter(|(_, runner)| matches!(runner, Runner::Shim(_)));
+        shims.filter_map(|(name, runner)| Some((name, runner.backend(Some(name)).err()?)))
+    }
 }
 
 impl Runner {
@@ -241,6 +247,22 @@ mod tests {
         assert_eq!(
             error,
             "handler: \"kata\" is not valid; expected a handler of the configuration: mainstay, crun"
+        );
+    }
+
+    #[test]
+    fn a_shim_that_is_not_there_is_said_at_the_start() {
+        let shim = |program: &str| {
+            let (program, options) = (program.to_owned(), BTreeMap::new());
+            Runner::Shim(ShimProgram { program, options, output: ShimOutput::Logger })
+        };
+        let set: Handlers = [(handler("a"), shim("io.containerd.none.v2")), (handler("b"), shim("/bin/sh"))]
+            .into_iter()
+            .collect();
+        let found: Vec<_> = set.without_shim().map(|(name, error)| format!("{name}: {error}")).collect();
+        assert!(
+            found.len() == 1 && found[0].starts_with("a: handler.a.shim: \"containerd-shim-none-v2\""),
+            "{found:?}"
         );
     }
 

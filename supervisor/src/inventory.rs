@@ -23,6 +23,7 @@ use std::time::{Duration, SystemTime};
 use mainstay_cgroups::{Cgroup, CgroupPath, list_children};
 use mainstay_messages::audit::{Inventory, Owner, Thing, ThingKind};
 use mainstay_messages::{Error, ProcessIdentity, Result, SandboxId, Timestamp};
+use mainstay_shim::POD_GROUPS;
 
 use crate::cgroup;
 use crate::find;
@@ -30,9 +31,6 @@ use crate::identity::{self, Fate};
 use crate::machine::Machine;
 
 pub(crate) use mounts::detach_below;
-
-/// The group below a pod's for the first process of a shared pid namespace. The shim makes it.
-const POD_INIT_GROUP: &str = "pod-init";
 
 /// Takes the inventory; answers with it which of `asked` do not run.
 pub(crate) fn take(machine: &Machine, asked: Vec<ProcessIdentity>) -> Result<Inventory> {
@@ -87,7 +85,7 @@ fn groups(machine: &Machine, clock: &ProcessClock) -> Result<Vec<Thing>> {
         let sandbox: Option<SandboxId> = last_name(&pod).and_then(|name| name.parse().ok());
         let pods = sandbox.as_ref().map(Owner::pod).unwrap_or_default();
         for inner in listed(&pod)? {
-            let name = last_name(&inner).filter(|name| *name != POD_INIT_GROUP);
+            let name = last_name(&inner).filter(|name| !POD_GROUPS.contains(name));
             let owner = match (&sandbox, name.and_then(|name| name.parse().ok())) {
                 (Some(sandbox), Some(container)) => Owner::container(sandbox, &container),
                 _ => pods.clone(),

@@ -169,6 +169,9 @@ impl Actor for ShimSupervisor {
         let machine = Arc::clone(&self.machine);
         actix::spawn(async move {
             let look = |machine: &Machine| {
+                for (handler, error) in machine.settings.handlers.without_shim() {
+                    tracing::warn!(%handler, %error, "pods of this handler are refused until that is mended");
+                }
                 for (handler, program) in machine.settings.handlers.programs() {
                     machine.runtimes.look(handler.as_str(), &program, &machine.layout);
                 }

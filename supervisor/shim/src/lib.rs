@@ -65,4 +65,5 @@ pub mod zygote;
 
 pub use containerd::CONTAINERD_SHIM_NAME;
 pub use exit_record::{ExitRecord, ExitRecordError, bundle_path, exit_record_path, read_exit_record};
+pub use pod::POD_GROUPS;
 pub use start::{SHIM_NAME, run_if_shim};

@@ -28,6 +28,10 @@ const POD_SHM_BYTES: u64 = 64 * 1024 * 1024;
 const HOST_SHM: &str = "/dev/shm";
 /// The group below the pod's cgroup for its init. A v2 group that hands controllers down holds no processes itself.
 const POD_INIT_GROUP: &str = "pod-init";
+/// The group below the pod's cgroup for the shims of others that stand behind this one, and what they start that is no container.
+pub(crate) const POD_SHIM_GROUP: &str = "pod-shim";
+/// The groups below a pod's cgroup that are no container's.
+pub const POD_GROUPS: [&str; 2] = [POD_INIT_GROUP, POD_SHIM_GROUP];
 
 /// What the containers of the pod share.
 #[derive(Debug)]

@@ -72,7 +72,7 @@ use self::streams::Connected;
 use crate::door::Door;
 use crate::failure::Failure;
 use crate::logger::Seldom;
-use crate::pod::Pod;
+use crate::pod::{POD_SHIM_GROUP, Pod};
 use crate::shim::Shim;
 
 pub(crate) use self::client::CallError;
@@ -80,9 +80,6 @@ pub(crate) use self::home::LOGGER_NAME;
 pub(crate) use self::launch::LaunchShimError;
 pub(crate) use self::logger::be_logger;
 pub(crate) use self::options::{Output, Settings};
-
-/// The group below the pod's cgroup for the other shims, and what they start that is no container.
-const SHIM_GROUP: &str = "pod-shim";
 
 /// The other shims of a pod.
 pub(crate) struct TaskShim {
@@ -136,7 +133,7 @@ impl TaskShim {
         if !pod.request.uids.is_empty() {
             return Err(Failure::Unsupported { what: container::USER_NAMESPACE });
         }
-        let path = pod.cgroup.child(SHIM_GROUP).map_err(|_| Failure::Invalid {
+        let path = pod.cgroup.child(POD_SHIM_GROUP).map_err(|_| Failure::Invalid {
             field: "cgroup",
             value: format!("{:?}", pod.cgroup),
             expected: "a path that is not nested so deep",
