@@ -220,16 +220,19 @@ fn open_place(bundle: ContainerBundle<'_>) -> Result<&'static Path> {
     let ContainerBundle { spec, directory, root, .. } = bundle;
     let mounts = spec.mounts().as_deref().unwrap_or_default();
     let sources = mounts.iter().filter_map(|mount| mount.source().as_deref());
-    let root: Vec<&Path> = match root {
+    // A bind shows what is mounted below its source; an overlay does not look into mounts below its layers, which may be all of `/`.
+    let (bound, layers): (Option<&Path>, Vec<&Path>) = match root {
         RootMount::Overlay { lower, upper, work } => {
-            lower.iter().chain([upper, work]).map(AsRef::as_ref).collect()
+            (None, lower.iter().chain([upper, work]).map(AsRef::as_ref).collect())
         }
-        RootMount::Bind(source) => vec![source],
+        RootMount::Bind(source) => (Some(source), Vec::new()),
     };
-    let needed: Vec<&Path> = sources.chain(root).chain([directory]).collect();
+    let seen_through: Vec<&Path> = sources.chain(bound).collect();
+    let looked_up: Vec<&Path> = layers.into_iter().chain([directory]).collect();
     let is_free = |place: &&Path| {
-        let meets = |path: &&Path| path.starts_with(place) || place.starts_with(path);
-        place.is_dir() && !needed.iter().any(meets)
+        let hidden = |path: &&Path| path.starts_with(place);
+        let meets = |path: &&Path| hidden(path) || place.starts_with(path);
+        place.is_dir() && !seen_through.iter().any(meets) && !looked_up.iter().any(hidden)
     };
     OPEN_PLACES.map(Path::new).iter().find(|place| is_free(place)).copied().ok_or_else(|| {
         let places = OPEN_PLACES.join(", ");

@@ -20,6 +20,10 @@ fn the_place_of_a_root_hides_neither_it_nor_its_bundle() {
     let below_text = below.to_str().expect("text");
     assert_ne!(chosen(overlay(below_text), "/run/bundle"), first);
     assert_ne!(chosen(overlay("/var/upper"), below_text), first);
+    // All of the host's files as a layer lie above each place, and none of them is hidden by what is mounted there.
+    let host =
+        RootMount::Overlay { lower: vec!["/".into()], upper: "/var/upper".into(), work: "/var/work".into() };
+    assert_eq!(chosen(host, "/run/bundle"), first);
     assert_ne!(chosen(RootMount::Bind(below.clone()), "/run/bundle"), first);
     assert_eq!(chosen(RootMount::Bind(PathBuf::from("rootfs")), "/run/bundle"), first);
 }
