@@ -11,7 +11,7 @@ use mainstay_messages::supervisor::{Consult, TaskKnowledge, TaskStatus};
 use mainstay_messages::{Error, Result, Timestamp};
 
 use super::stop::Stop;
-use super::{Answer, Ask, Draft, State, Wake, is_definite};
+use super::{Answer, Ask, Draft, Standing, State, Wake, is_definite};
 use crate::call::CallId;
 use crate::machine::{Now, Outcome, backoff_ms};
 
@@ -307,16 +307,19 @@ impl Draft {
         }
     }
 
-    /// It has ended: there is nothing to change any more.
+    /// It has ended, or is gone without ever having begun: there is nothing to change any more.
     pub(super) fn abandon_change(&mut self) {
         self.next.look = Look::None;
         let Some(change) = self.next.change.take() else { return };
-        let error = Error::WrongPhase {
-            kind: Kind::Container,
-            id: self.next.id(),
-            phase: ContainerPhase::Exited.to_string(),
-            operation: change.operation().to_owned(),
-            needed: "running".to_owned(),
+        let error = match self.next.standing {
+            Standing::Deleted => self.next.terminating(),
+            Standing::Proposed | Standing::Recorded => Error::WrongPhase {
+                kind: Kind::Container,
+                id: self.next.id(),
+                phase: ContainerPhase::Exited.to_string(),
+                operation: change.operation().to_owned(),
+                needed: "running".to_owned(),
+            },
         };
         self.answer(change.callers, Err(error));
     }

@@ -223,6 +223,7 @@ impl Draft {
         let calls = self.next.take_removers();
         let stoppers = self.next.take_stop_callers();
         self.answer(stoppers, Ok(Answer::Done));
+        self.abandon_change();
         let failed = self.next.take_failed_makers();
         self.effect(Effect::Retire { calls, failed });
         let facts = std::mem::take(&mut self.facts);

@@ -207,6 +207,24 @@ fn after_a_lost_answer_limits_are_put_back() {
     assert_eq!(model.rig.machine.record().limits(), &recorded);
 }
 
+/// Limits of a container that waited to be started were being changed when it was removed. It never ended, so nobody gave the
+/// change up, and who had asked for it was never answered.
+#[test]
+fn a_change_of_what_is_removed_before_it_began_is_answered() {
+    let created = ContainerRecord { started_at: None, ..found(ContainerPhase::Created) };
+    let mut model = Model::recovered(created);
+    model.feed(Input::Adopt(Knowledge::Task(task(TaskStatus::Created))));
+    model.asked.clear();
+    let call = model.call();
+    let change = Box::new(Resources { pids: Some(100), ..Resources::default() });
+    model.feed(Input::Update { call, change, consult: Consult::Plugins });
+    let Some(Ask::Update(..)) = model.asked.pop() else { panic!("the shim is asked") };
+    model.play(Move::Remove { force: false });
+    model.settle(|_| ());
+    assert!(!model.is_alive(), "it is gone");
+    assert!(model.open_calls.is_empty(), "nobody answered {:?}", model.open_calls);
+}
+
 /// A plugin that has a container stopped was seen by nobody. Whoever wanted it first is remembered, whatever was asked for before
 /// and after, and what has ended, or is going, is left alone.
 #[test]
