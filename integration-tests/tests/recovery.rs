@@ -145,7 +145,9 @@ async fn after_everything_died_nothing_runs_and_names_are_free(
     }
     for container in [&running, &created] {
         let exit = runtime.exit_of(container).await;
-        assert_eq!(exit.status, ExitStatus::Unknown { reason }, "{exit}");
+        // Who looks soon enough may still read the true end, of the process that was killed and is not reaped yet.
+        let seen = loss != Loss::Reboot && matches!(exit.status, ExitStatus::Signaled { signal: 9 });
+        assert!(seen || exit.status == ExitStatus::Unknown { reason }, "{exit}");
     }
     assert_eq!(runtime.exit_of(&ended).await.code(), 7, "what was known stays known");
     for pod in [&a, &b] {
