@@ -124,10 +124,9 @@ fn check_handler(field: &'static str, text: &str) -> Result<(), Error> {
     if good {
         return Ok(());
     }
-    let shown: String = text.chars().take(64).collect();
-    Err(Error::invalid(
+    Err(refusal(
         field,
-        format!("{shown:?}"),
+        text,
         format!(
             "1 to {HANDLER_LENGTH_MAX} lower-case letters, digits and '-', as in the name of a RuntimeClass"
         ),
@@ -141,12 +140,15 @@ fn check_name(field: &'static str, text: &str) -> Result<(), Error> {
     if good {
         return Ok(());
     }
+    let expected =
+        format!("1 to {NAME_LENGTH_MAX} letters, digits, '_', '.' or '-', the first one a letter or digit");
+    Err(refusal(field, text, expected))
+}
+
+/// The error about a text that is not good, with the beginning of it.
+fn refusal(field: &'static str, text: &str, expected: String) -> Error {
     let shown: String = text.chars().take(64).collect();
-    Err(Error::invalid(
-        field,
-        format!("{shown:?}"),
-        format!("1 to {NAME_LENGTH_MAX} letters, digits, '_', '.' or '-', the first one a letter or digit"),
-    ))
+    Error::invalid(field, format!("{shown:?}"), expected)
 }
 
 #[cfg(test)]
