@@ -65,12 +65,7 @@ impl Task for TaskService {
             .ask(move |shim| async move {
                 let key = ProcessKey::parse(&request.id, &request.exec_id)?;
                 let (process, exit) = delete::delete(shim, key).await?;
-                Ok(wire::DeleteResponse {
-                    pid: process.pid_or_zero(),
-                    exit_status: exit.code(),
-                    exited_at: MessageField::some(wire_timestamp(exit.at)),
-                    ..Default::default()
-                })
+                Ok(deleted(process.pid_or_zero(), &exit))
             })
             .await
     }
@@ -194,12 +189,7 @@ impl Task for TaskService {
             .door
             .ask(move |shim| async move { Ok(find(&shim, &request.id)?.init.pid_or_zero()) })
             .await?;
-        Ok(wire::ConnectResponse {
-            shim_pid: std::process::id(),
-            task_pid,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            ..Default::default()
-        })
+        Ok(connected(task_pid))
     }
 
     async fn shutdown(&self, context: &TtrpcContext, request: wire::ShutdownRequest) -> ttrpc::Result<Empty> {
@@ -224,8 +214,28 @@ impl Task for TaskService {
     }
 }
 
-fn empty((): ()) -> Empty {
+pub(crate) fn empty((): ()) -> Empty {
     Empty::default()
+}
+
+/// The answer about a process that is deleted.
+pub(crate) fn deleted(pid: u32, exit: &Exit) -> wire::DeleteResponse {
+    wire::DeleteResponse {
+        pid,
+        exit_status: exit.code(),
+        exited_at: MessageField::some(wire_timestamp(exit.at)),
+        ..Default::default()
+    }
+}
+
+/// The answer to who asks which shim this is.
+pub(crate) fn connected(task_pid: u32) -> wire::ConnectResponse {
+    wire::ConnectResponse {
+        shim_pid: std::process::id(),
+        task_pid,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..Default::default()
+    }
 }
 
 fn find(shim: &Shim, id: &str) -> Result<std::rc::Rc<Container>, Failure> {

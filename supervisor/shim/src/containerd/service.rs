@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use mainstay_task_api::MessageField;
-use mainstay_task_api::convert::{ProcessKey, wire_timestamp};
+use mainstay_task_api::convert::ProcessKey;
 use mainstay_task_api::task as wire;
 use mainstay_task_api::task_v2::Task;
 use mainstay_task_api::well_known_types::empty::Empty;
@@ -20,7 +20,7 @@ use super::{create, metrics};
 use crate::door::Door;
 use crate::failure::Failure;
 use crate::output::sink::SINK_CLOSE_MS;
-use crate::service::TaskService;
+use crate::service::{TaskService, connected, deleted, empty};
 use crate::shim::Shim;
 use crate::{delete, run};
 
@@ -34,10 +34,6 @@ impl ContainerdTask {
     pub(super) fn new(door: Door) -> Self {
         Self { usual: TaskService { door: door.clone() }, door }
     }
-}
-
-fn empty((): ()) -> Empty {
-    Empty::default()
 }
 
 fn face(shim: &Shim) -> Result<&Rc<Face>, Failure> {
@@ -107,12 +103,7 @@ impl Task for ContainerdTask {
                 if key.exec.is_none() {
                     face.deleted(&key, pid, &exit);
                 }
-                Ok(wire::DeleteResponse {
-                    pid,
-                    exit_status: exit.code(),
-                    exited_at: MessageField::some(wire_timestamp(exit.at)),
-                    ..Default::default()
-                })
+                Ok(deleted(pid, &exit))
             })
             .await
     }
@@ -224,12 +215,7 @@ impl Task for ContainerdTask {
                 let container = ProcessKey::parse(&request.id, "")
                     .ok()
                     .and_then(|key| shim.container(&key.container).ok());
-                Ok(wire::ConnectResponse {
-                    shim_pid: std::process::id(),
-                    task_pid: container.map_or(0, |container| container.init.pid_or_zero()),
-                    version: env!("CARGO_PKG_VERSION").to_owned(),
-                    ..Default::default()
-                })
+                Ok(connected(container.map_or(0, |container| container.init.pid_or_zero())))
             })
             .await
     }
