@@ -8,6 +8,7 @@ pub mod daemon;
 pub mod disk;
 pub mod ledger;
 pub mod registry;
+mod session;
 pub mod wait;
 mod world;
 
@@ -15,6 +16,7 @@ pub use daemon::Daemon;
 pub use disk::Disk;
 pub use mainstay_images_testing::peer;
 pub use mainstay_network_testing as net;
+pub use session::echoed;
 pub use world::{Shorthand, World, run, says, script_spec, waiting};
 
 /// A world for this test, or an early return that says why there is none.

@@ -6,7 +6,7 @@ use mainstay::{
     AttachOptions, Attached, ExecSpec, OnLag, OutputStream, ProcessSpec, SessionItem, Stdin, Terminal,
     WindowSize,
 };
-use mainstay_integration_tests::{Shorthand, script_spec, wait, world};
+use mainstay_integration_tests::{Shorthand, echoed, script_spec, wait, world};
 
 /// cd PR#13931, moby#31223: the tail of the output was lost at exit.
 #[tokio::test]
@@ -119,24 +119,8 @@ async fn input_goes_in_and_comes_out() {
     let mut spec = ExecSpec::new(["cat"]);
     spec.stdin = Stdin::Once;
     let session = runtime.exec(&container, spec).await.expect("it runs");
-    let (mut reader, mut writer) = session.split();
-    // More than all buffers on the way hold together, so that input waits for output.
     let sent: Vec<u8> = (0..4_000_000u32).map(|n| (n % 251) as u8).collect();
-    let write = async {
-        writer.write(&sent).await.expect("taken");
-        writer.close_stdin().await.expect("closed");
-    };
-    let read = async {
-        let mut got = Vec::new();
-        loop {
-            match reader.next().await.expect("readable").expect("not over yet") {
-                SessionItem::Output { bytes, .. } => got.extend(bytes),
-                SessionItem::Exited(exit) => return (got, exit),
-                SessionItem::CutOff { .. } => panic!("an exec waits for its reader"),
-            }
-        }
-    };
-    let ((), (got, exit)) = wait::finish("cat ends", async { tokio::join!(write, read) }).await;
+    let (got, exit) = echoed(session, &sent).await;
     assert_eq!(exit.code(), 0);
     assert!(got == sent, "{} bytes of {} came back", got.len(), sent.len());
     runtime.remove_sandbox(&pod).await.expect("removed");

@@ -79,15 +79,18 @@ pub async fn a_paused_container_stands_still(stage: Stage) {
     wait::until("it says something", || (length() > 0).then_some(())).await;
     wait::finish("it is paused", stage.runtime.pause_container(&container)).await.expect("paused");
     assert_eq!(stage.runtime.container(&container).expect("listed").record.paused, Paused::Yes);
-    // What it wrote before is on its way to the log.
-    let mut last = length();
-    loop {
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        match length() {
-            now if now == last => break,
-            now => last = now,
+    // What it wrote before is on its way to the log. That nothing comes can only be seen by waiting.
+    let still = async {
+        let mut last = length();
+        loop {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            match length() {
+                now if now == last => return last,
+                now => last = now,
+            }
         }
-    }
+    };
+    let last = wait::finish("it stands still", still).await;
     wait::finish("it goes on", stage.runtime.resume_container(&container)).await.expect("resumed");
     wait::until("it says more", || (length() > last).then_some(())).await;
     stage.runtime.pause_container(&container).await.expect("paused");

@@ -7,7 +7,7 @@ use mainstay::{
     AttachOptions, Attached, ContainerId, ExecSpec, Follow, LineEnd, LogOptions, OnLag, OutputStream,
     Runtime, SessionItem, Stdin, Terminal, WindowSize,
 };
-use mainstay_integration_tests::{Shorthand, script_spec, wait};
+use mainstay_integration_tests::{Shorthand, echoed, script_spec, wait};
 
 use crate::stage::Stage;
 
@@ -61,24 +61,8 @@ pub async fn an_exec_has_output_code_and_input(stage: Stage) {
     assert!(missing.to_string().contains("/nope"), "{missing}");
     let spec = ExecSpec { stdin: Stdin::Once, ..ExecSpec::new(["cat"]) };
     let session = stage.runtime.exec(&container, spec).await.expect("it runs");
-    let (mut reader, mut writer) = session.split();
-    // More than all buffers on the way hold together, so that input waits for output.
     let sent: Vec<u8> = (0..2_000_000u32).map(|n| (n % 251) as u8).collect();
-    let write = async {
-        writer.write(&sent).await.expect("taken");
-        writer.close_stdin().await.expect("closed");
-    };
-    let read = async {
-        let mut got = Vec::new();
-        loop {
-            match reader.next().await.expect("readable").expect("not over yet") {
-                SessionItem::Output { bytes, .. } => got.extend(bytes),
-                SessionItem::Exited(exit) => return (got, exit),
-                SessionItem::CutOff { .. } => panic!("an exec waits for its reader"),
-            }
-        }
-    };
-    let ((), (got, exit)) = wait::finish("cat ends", async { tokio::join!(write, read) }).await;
+    let (got, exit) = echoed(session, &sent).await;
     assert_eq!(exit.code(), 0);
     assert!(got == sent, "{} bytes of {} came back", got.len(), sent.len());
     stage.finish().await;
