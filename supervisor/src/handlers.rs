@@ -124,9 +124,7 @@ impl Handlers {
             format!("a handler of the configuration: {}", names.join(", ")),
         ))
     }
-}
 
-impl Handlers {
     /// The handlers with a program that is called, and the names of those.
     pub(crate) fn programs(&self) -> impl Iterator<Item = (&Handler, Cow<'_, OciProgram>)> {
         self.0.iter().filter_map(|(name, runner)| Some((name, runner.runtime()?)))
